@@ -26,6 +26,7 @@ from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.commands import (
     ActOnSelection,
     Command,
+    ControlBackfill,
     CreateBackfill,
     DatasetCommand,
     LiveRunCommand,
@@ -36,7 +37,6 @@ from nimbus.domain.commands import (
     RemoveVariable,
     SetVariable,
     StartRun,
-    SteerBackfill,
     Unreadable,
 )
 from nimbus.domain.datasets import Dataset, read_grant
@@ -98,7 +98,7 @@ class Lookups(NamedTuple):
             return self.of_pipeline(command.pipeline)
         if isinstance(command, LiveRunCommand):
             return self.of_run(command.run_id)
-        if isinstance(command, SteerBackfill):
+        if isinstance(command, ControlBackfill):
             return self.of_backfill(command.backfill)
         if isinstance(command, DatasetCommand):
             return self.of_dataset(command.dataset)

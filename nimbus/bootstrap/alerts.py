@@ -14,7 +14,7 @@ from nimbus.config.problems import Problem
 from nimbus.config.services import AlertTarget as TargetSettings
 from nimbus.definition.build import notify_rules
 from nimbus.domain.alerts import AlertMessage
-from nimbus.engine.news import News
+from nimbus.engine.events import Event
 from nimbus.engine.policy import AlertPolicy
 from nimbus.engine.sending import AlertSender
 from nimbus.ports import AlertNotSentError, AlertTarget
@@ -61,7 +61,7 @@ def alert_sender(
     targets: Mapping[str, AlertTarget],
     *,
     leads_in: Callable[[int], bool],
-    tell: Callable[[News], None],
+    enqueue: Callable[[Event], None],
 ) -> AlertSender:
     """The sender of alerts, which works while this scheduler leads."""
     return AlertSender(
@@ -69,7 +69,7 @@ def alert_sender(
         cluster=_cluster(settings),
         public_url=settings.alerts.public_url or settings.scheduler.advertise_url,
         leads_in=leads_in,
-        tell=tell,
+        enqueue=enqueue,
     )
 
 

@@ -8,8 +8,8 @@ from blobsync import Readiness
 from leader import Elector
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.engine.events import Event, QuarantineChanged
 from nimbus.engine.loop import Engine, EngineStatus
-from nimbus.engine.news import News, QuarantineChanged
 from nimbus.scheduler.announcer import ReplicaAnnouncer
 from nimbus.scheduler.registrar import Registrar
 
@@ -22,13 +22,13 @@ class LateParts:
     registrar: Registrar
     announcer: ReplicaAnnouncer
 
-    def tell(self, news: News) -> None:
+    def enqueue(self, event: Event) -> None:
         """To the engine."""
-        self.engine.tell(news)
+        self.engine.enqueue(event)
 
     def quarantine(self, quarantined: Mapping[PipelineName, str]) -> None:
         """To the engine."""
-        self.engine.tell(QuarantineChanged(quarantined))
+        self.engine.enqueue(QuarantineChanged(quarantined))
 
     def publish_readiness(self, info: SchedulerInfo) -> None:
         """To the election."""

@@ -162,10 +162,10 @@ def build_parts(resources: Resources, has_sentinel: Callable[[], bool] = lambda:
         look=DataProber(
             open_bucket=partial(open_bucket, settings, **LOOK_LIMITS), http_allow=settings.waits.http_allow
         ).probe,
-        sender=alert_sender(settings, targets, leads_in=late.leads_in, tell=late.tell),
+        sender=alert_sender(settings, targets, leads_in=late.leads_in, enqueue=late.enqueue),
         exports=exports,
         resign=resign,
-        tell=late.tell,
+        enqueue=late.enqueue,
     )
 
     def store_for(leadership: Leadership) -> TreeLeaderStore:

@@ -18,7 +18,7 @@ from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.problems import Problem
 from nimbus.config.services import Lineage
 from nimbus.domain.ids import PipelineName
-from nimbus.engine.exports import RunExports
+from nimbus.engine.sending import RunExports
 from nimbus.ports import RunSink
 from nimbus.scheduler.releases import LocalReleases
 from nimbus.telemetry.engine import ExportMetrics

@@ -183,7 +183,7 @@ class CreateBackfill(CommandKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SteerBackfill(CommandKind):
+class ControlBackfill(CommandKind):
     """Pause, resume or cancel a backfill."""
 
     backfill: BackfillId
@@ -452,7 +452,7 @@ PipelineCommand = (
     PublishRelease | ActivatePipeline | PausePipeline | RewindSchedule | RemovePipeline | SetOwner
 )
 ConditionalCommand = (
-    PipelineCommand | SteerBackfill | SetPool | RemovePool | SetVariable | RemoveVariable | TokenCommand
+    PipelineCommand | ControlBackfill | SetPool | RemovePool | SetVariable | RemoveVariable | TokenCommand
 )
 """Commands that change something with a revision; see `nimbus.domain.revisions`."""
 
@@ -496,7 +496,7 @@ Command = (
     | StartRun
     | LiveRunCommand
     | CreateBackfill
-    | SteerBackfill
+    | ControlBackfill
     | ActOnSelection
     | PurgeRuns
     | NoteRun

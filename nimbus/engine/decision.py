@@ -1,10 +1,14 @@
-"""The answer of a rule about one subject: a decision, or the time until which there is none."""
+"""The answer of a rule about one key: a decision, or the time until which there is none.
+
+A decision has writes or effects. Other threads carry effects out: `Jobs` has those under way, with results.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Generic, TypeVar
 
 from nimbus.domain.admission import Gate
 from nimbus.domain.alerts import Alert
@@ -20,7 +24,7 @@ from nimbus.domain.run import Run
 from nimbus.domain.terms import Term
 from nimbus.domain.waits import DataProbe
 from nimbus.domain.writes import RemoveAttempt, RemoveRun, RequestStop, Write, WriteClaim, WriteEnd
-from nimbus.engine.agenda import Subject
+from nimbus.engine.work_queue import Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class ArchiveTerms:
 class BuildRun:
     """Build a run from its release's definition, with rendered arguments."""
 
-    subject: Subject
+    key: Key
     """What starts the run: a command, a pipeline whose schedule fires, or a task."""
     draft: Draft
     parent: Run | None = None
@@ -176,8 +180,8 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nothing:
-    """Nothing to decide about a subject before `at` or `after_s`; with neither, before a change."""
+class NoDecision:
+    """Nothing to decide about a key before `at` or `after_s`; with neither, before a change."""
 
     at: datetime | None = None
     """Time of the wall clock."""
@@ -187,7 +191,9 @@ class Nothing:
     """For a ready task: the limits that it waits for; empty: it waits for a worker."""
 
 
-Answer = Decision | Nothing
+Answer = Decision | NoDecision
+Done = tuple[str, tuple[Write, ...]]
+"""What a command has done: the message of its answer, and the writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,3 +202,47 @@ class Refusal:
 
     code: str
     message: str
+
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The result of building a draft."""
+
+    draft: Draft
+    result: Run | Refusal | None
+    """None: it could not be built yet. It is tried again, with the same fire time."""
+
+
+class Jobs(Generic[K, T]):
+    """Jobs of one kind, by what they are for, and the results that are not used up."""
+
+    def __init__(self) -> None:
+        self.under_way: set[K] = set()
+        self.results: dict[K, T] = {}
+
+    def finish(self, key: K, result: T | None) -> bool:
+        """Record the end of a job; None: without a result. False: nothing waits for it any more."""
+        if key not in self.under_way:
+            return False
+        self.under_way.discard(key)
+        if result is not None:
+            self.results[key] = result
+        return True
+
+    def forget(self, key: K) -> None:
+        """Remove a job and its result."""
+        self.under_way.discard(key)
+        self.results.pop(key, None)
+
+    def keep_from(self, before: Jobs[K, T]) -> None:
+        """Copy the jobs of another state."""
+        self.under_way, self.results = set(before.under_way), dict(before.results)
+
+    def keep_only(self, is_kept: Callable[[K], bool]) -> None:
+        """Drop all others."""
+        self.under_way = set(filter(is_kept, self.under_way))
+        self.results = {key: kept for key, kept in self.results.items() if is_kept(key)}

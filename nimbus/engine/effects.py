@@ -1,10 +1,10 @@
-"""Effects of decisions: slow work on separate threads, whose outcome is sent to the engine as news.
+"""Effects of decisions: slow work on separate threads, whose outcome is sent to the engine as events.
 
 Thread pools: `nimbus-archive-runs` (finished runs) and `nimbus-archive` (all else that history keeps) wait
 for S3 without limit; `nimbus-prepare` fetches releases for commands; `nimbus-build` builds runs, and `nimbus-
 render` renders ready tasks; `nimbus-look` and, for files, `nimbus-look-files` look up data, versions of
-datasets, and items in files of outputs. Alerts have their own threads, see `nimbus.engine.sending`; so do
-traces and lineage, see `nimbus.engine.exports`. No pool blocks the engine or another pool.
+datasets, and items in files of outputs. Alerts, traces and lineage have
+their own threads, see `nimbus.engine.sending`. No pool blocks the engine or another pool.
 """
 
 from __future__ import annotations
@@ -36,15 +36,18 @@ from nimbus.domain.slots import Slots
 from nimbus.domain.terms import Term
 from nimbus.domain.waits import DataProbe, DataSource, ProbeResult
 from nimbus.engine import decision as d
-from nimbus.engine import news as n
-from nimbus.engine.earlier_runs import EarlierRuns
-from nimbus.engine.exports import RunExports
-from nimbus.engine.item_files import OpenFile, takes_items, with_items
-from nimbus.engine.purge_orders import store_order
-from nimbus.engine.sending import AlertSender
+from nimbus.engine import events as e
+from nimbus.engine.history_lookups import (
+    EarlierRuns,
+    OpenFile,
+    found_versions,
+    store_order,
+    stored_and_found,
+    takes_items,
+    with_items,
+)
+from nimbus.engine.sending import AlertSender, RunExports
 from nimbus.engine.state import Built
-from nimbus.engine.versions import found_versions
-from nimbus.engine.withdrawals import stored_and_found
 from nimbus.ports import DefinitionNotHereError, Definitions, History
 from nimbus.records import UnreadableRecordError
 from nimbus.templates.client import Templates
@@ -94,7 +97,7 @@ class Effects:
         sender: AlertSender,
         exports: RunExports | None = None,
         resign: Callable[[str, str], None],
-        tell: Callable[[n.News], None],
+        enqueue: Callable[[e.Event], None],
     ) -> None:
         self._read_run = read_run
         self._read_slots = read_slots
@@ -113,7 +116,7 @@ class Effects:
         self._exports = exports
         """Exports of traces and lineage; None: neither is sent."""
         self._resign = resign
-        self._tell = tell
+        self._enqueue = enqueue
         self._stopping = threading.Event()
         self._failures = 0
         """Failed tries of the archive since its last success. Two at once may count as one."""
@@ -178,7 +181,7 @@ class Effects:
             case d.FindVersions():
                 self._submit(self._look_out, self._find_versions, effect)
             case d.LookAt(look) if look in self._looking:
-                pass  # an earlier reign started it; the answer serves this reign, too
+                pass  # an earlier term started it; the answer serves this term, too
             case d.LookAt(look):
                 self._looking.add(look)
                 files = look.source is DataSource.FILE
@@ -231,7 +234,7 @@ class Effects:
             _log.exception("run_archive_failed", run=run_id)  # it stays in ZooKeeper, for the next leader
         else:
             self._failures = 0
-            archived = partial(self._tell, n.RunArchived(run_id))
+            archived = partial(self._enqueue, e.RunArchived(run_id))
             if run is None or self._exports is None:
                 archived()
             else:  # the record stays in ZooKeeper until then, so that the next leader sends it
@@ -252,7 +255,7 @@ class Effects:
         else:
             self._failures = 0
             stored = tuple(outcome.command for outcome in outcomes)
-        self._tell(n.OutcomesArchived(stored))
+        self._enqueue(e.OutcomesArchived(stored))
 
     def _store_terms(self, terms: tuple[Term, ...]) -> None:
         try:
@@ -260,7 +263,7 @@ class Effects:
         except Exception:  # noqa: BLE001 - the terms stay where they are, and the next leader tries again
             _log.exception("terms_archive_failed")
         else:
-            self._tell(n.TermsArchived(tuple(term.epoch for term in terms)))
+            self._enqueue(e.TermsArchived(tuple(term.epoch for term in terms)))
 
     def _store_for_command(self, effect: d.StorePurge | d.StoreVersions) -> None:
         answer: d.Refusal | tuple[Version, ...] | None = None
@@ -282,7 +285,7 @@ class Effects:
             answer = d.Refusal("internal", f"what the command needs could not be stored: {exc!r}")
         else:
             self._failures = 0
-        self._tell(n.StoredForCommand(effect.command, answer))
+        self._enqueue(e.StoredForCommand(effect.command, answer))
 
     def _next_pause_s(self) -> float:
         """Longer after each failure of the archive."""
@@ -297,7 +300,7 @@ class Effects:
             _log.exception("look_failed", address=look.name)
             seen = ProbeResult(False, repr(exc))
         self._looking.discard(look)
-        self._tell(n.DataSeen(look, seen))
+        self._enqueue(e.DataSeen(look, seen))
 
     def _bring(self, release: ReleaseOf) -> None:
         try:
@@ -307,7 +310,7 @@ class Effects:
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
             _log.exception("release_preparation_failed", pipeline=release.pipeline, release=release.digest)
             result = d.Refusal("internal", f"release {release.digest[:12]} could not be prepared: {exc!r}")
-        self._tell(n.ReleasePrepared(release, result))
+        self._enqueue(e.ReleasePrepared(release, result))
 
     def _make(self, effect: d.BuildRun) -> None:
         draft = effect.draft
@@ -321,14 +324,14 @@ class Effects:
             result = d.Refusal(exc.code, str(exc))
         except DefinitionNotHereError as exc:
             if effect.parent is None and draft.selection is None:  # an active release: the sync fetches it
-                self._tell(n.BuildingFailed(effect.subject, draft, exc))
+                self._enqueue(e.BuildingFailed(effect.key, draft, exc))
             else:
                 self._submit(self._prepare, self._fetch, effect)
             return
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
-            self._tell(n.BuildingFailed(effect.subject, draft, exc))
+            self._enqueue(e.BuildingFailed(effect.key, draft, exc))
             return
-        self._tell(n.RunBuilt(effect.subject, Built(draft, result)))
+        self._enqueue(e.RunBuilt(effect.key, Built(draft, result)))
 
     def _built(self, effect: d.BuildRun) -> Run:
         draft = effect.draft
@@ -351,9 +354,9 @@ class Effects:
         try:
             self._preparer.prepare(ReleaseOf(draft.pipeline, draft.release))
         except RefusedError as exc:
-            self._tell(n.RunBuilt(effect.subject, Built(draft, d.Refusal(exc.code, str(exc)))))
+            self._enqueue(e.RunBuilt(effect.key, Built(draft, d.Refusal(exc.code, str(exc)))))
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
-            self._tell(n.BuildingFailed(effect.subject, draft, exc))
+            self._enqueue(e.BuildingFailed(effect.key, draft, exc))
         else:
             self._submit(self._build, self._make, effect)
 
@@ -377,9 +380,9 @@ class Effects:
         except (ReadError, RefusedError) as exc:
             result = d.Refusal(exc.code, str(exc))
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
-            self._tell(n.FindingFailed(effect.run.id, effect.task, exc))
+            self._enqueue(e.FindingFailed(effect.run.id, effect.task, exc))
             return
-        self._tell(n.VersionsFound(effect.run.id, effect.task, result))
+        self._enqueue(e.VersionsFound(effect.run.id, effect.task, result))
 
     def _make_texts(self, effect: d.RenderTask) -> None:
         run, name = effect.run, effect.task
@@ -389,12 +392,12 @@ class Effects:
         except TemplateError as exc:
             result = d.Refusal(exc.code, str(exc))
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
-            self._tell(n.RenderingFailed(run.id, name, exc))
+            self._enqueue(e.RenderingFailed(run.id, name, exc))
             return
         if isinstance(result, TaskSpec) and takes_items(result):
             self._submit(self._look_at_files, self._read_items, (run, result))
         else:
-            self._tell(n.TaskRendered(run.id, name, result))
+            self._enqueue(e.TaskRendered(run.id, name, result))
 
     def _read_items(self, asked: tuple[Run, TaskSpec]) -> None:
         run, spec = asked
@@ -403,6 +406,6 @@ class Effects:
         except (TemplateError, OutputsNotHereError) as exc:
             result = d.Refusal(exc.code, str(exc))
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
-            self._tell(n.RenderingFailed(run.id, spec.name, exc))
+            self._enqueue(e.RenderingFailed(run.id, spec.name, exc))
             return
-        self._tell(n.TaskRendered(run.id, spec.name, result))
+        self._enqueue(e.TaskRendered(run.id, spec.name, result))

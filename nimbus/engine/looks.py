@@ -13,7 +13,7 @@ from itertools import islice
 from math import inf
 
 from nimbus.domain.waits import DataProbe, LastProbe, ProbeResult
-from nimbus.engine.agenda import Instant, Subject
+from nimbus.engine.work_queue import Instant, Key
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
@@ -28,7 +28,7 @@ LONGEST_REPORTED = 500
 
 @dataclass(slots=True)
 class _Watched:
-    waiters: set[Subject] = field(default_factory=set)
+    waiters: set[Key] = field(default_factory=set)
     pause_s: float = FIRST_PAUSE_S
     due_s: float | None = None
     """None: a look-up is under way."""
@@ -42,9 +42,9 @@ class Looks:
     """All look-ups of waiting tasks. Equal look-ups of many tasks are done once."""
 
     def __init__(self) -> None:
-        self._missing: dict[Subject, set[DataProbe]] = {}
+        self._missing: dict[Key, set[DataProbe]] = {}
         """The data that each waiting task still misses."""
-        self._until: dict[Subject, datetime] = {}
+        self._until: dict[Key, datetime] = {}
         """When tasks give up. Their data are looked up once more then."""
         self._watched: dict[DataProbe, _Watched] = {}
         self._heap: list[tuple[float, DataProbe]] = []
@@ -54,44 +54,44 @@ class Looks:
         self.changed = False
         """True when reports changed since the last call of `report`."""
 
-    def want(self, subject: Subject, looks: Iterable[DataProbe], until: datetime | None = None) -> None:
+    def want(self, key: Key, looks: Iterable[DataProbe], until: datetime | None = None) -> None:
         """Register that a task waits for all of `looks`, and gives up at `until`. Safe to repeat."""
-        if subject in self._missing:
+        if key in self._missing:
             return
         if until is not None:
-            self._until[subject] = until
-        self._missing[subject] = set(looks)
-        for look in self._missing[subject]:
+            self._until[key] = until
+        self._missing[key] = set(looks)
+        for look in self._missing[key]:
             if look not in self._watched:
                 self._watched[look] = _Watched()
                 self._look_at(look, AT_ONCE)
-            self._watched[look].waiters.add(subject)
+            self._watched[look].waiters.add(key)
 
-    def forget(self, subject: Subject) -> None:
+    def forget(self, key: Key) -> None:
         """Remove a task that no longer waits."""
-        self._until.pop(subject, None)
-        for look in self._missing.pop(subject, ()):
+        self._until.pop(key, None)
+        for look in self._missing.pop(key, ()):
             waiters = self._watched[look].waiters
-            waiters.discard(subject)
+            waiters.discard(key)
             if not waiters:
                 self._drop(look)
 
-    def missing(self, subject: Subject) -> list[DataProbe]:
+    def missing(self, key: Key) -> list[DataProbe]:
         """The data of a task that no look-up has found yet."""
-        return sorted(self._missing.get(subject, ()))
+        return sorted(self._missing.get(key, ()))
 
-    def last_look_s(self, subject: Subject, moment: datetime, now_s: float) -> float | None:
+    def last_look_s(self, key: Key, moment: datetime, now_s: float) -> float | None:
         """Until when a task that gives up at `moment`, which has passed, waits for the last look-ups.
 
         None: all data that it misses were looked up since, or there was no answer in time.
         """
-        missing = (self._watched[look] for look in self._missing.get(subject, ()))
+        missing = (self._watched[look] for look in self._missing.get(key, ()))
         late = [one for one in missing if one.looked_at is None or one.looked_at < moment]
         begun = (now_s if one.due_s is not None or one.began_s is None else one.began_s for one in late)
         ends = [began_s + LAST_LOOK_S for began_s in begun]
         return max((end for end in ends if end > now_s), default=None)
 
-    def seen(self, look: DataProbe, seen: ProbeResult, now: Instant) -> list[Subject]:
+    def seen(self, look: DataProbe, seen: ProbeResult, now: Instant) -> list[Key]:
         """Apply the result of a look-up. Return the tasks that now have all their data, or have given up."""
         watched = self._watched.get(look)
         if watched is None:
@@ -99,15 +99,13 @@ class Looks:
         self.changed = True
         if not seen.there:
             return self._not_there(look, watched, seen, now)
-        for subject in watched.waiters:
-            self._missing[subject].discard(look)
-        done = [subject for subject in watched.waiters if not self._missing[subject]]
+        for key in watched.waiters:
+            self._missing[key].discard(look)
+        done = [key for key in watched.waiters if not self._missing[key]]
         self._drop(look)
         return sorted(done)
 
-    def _not_there(
-        self, look: DataProbe, watched: _Watched, seen: ProbeResult, now: Instant
-    ) -> list[Subject]:
+    def _not_there(self, look: DataProbe, watched: _Watched, seen: ProbeResult, now: Instant) -> list[Key]:
         """Plan the next look-up, at the latest when a task gives up. Return the tasks that have given up."""
         if watched.began_s is not None:
             watched.looked_at = now.wall - timedelta(seconds=max(0.0, now.elapsed_s - watched.began_s))

@@ -21,11 +21,12 @@ from nimbus.domain.schedulers import LeaderReport, WantedSlots
 from nimbus.domain.terms import EndCause, Leader, asked_for
 from nimbus.domain.waits import LastProbe
 from nimbus.domain.workers import Refusals
-from nimbus.engine import news as n
+from nimbus.engine import events as e
 from nimbus.engine.decision import Effect, ResignLeadership
+from nimbus.engine.leader_term import LeaderTerm
 from nimbus.engine.policy import Policy
-from nimbus.engine.reign import Follow, Reign
 from nimbus.engine.report import report, standing
+from nimbus.engine.state_reader import Follow
 from nimbus.ports import Clock, FencedOutError, LeaderStore, StoreUnavailableError
 from nimbus.telemetry.build import release
 from nimbus.telemetry.engine import EngineMetrics
@@ -33,8 +34,8 @@ from nimbus.telemetry.engine import EngineMetrics
 _log = structlog.get_logger(__name__)
 
 Result = TypeVar("Result")
-Steps = Generator[float | None, tuple[n.News, ...], Result]
-"""Yields the seconds to wait for news (None: no limit). The caller sends the news that came."""
+Steps = Generator[float | None, tuple[e.Event, ...], Result]
+"""Yields the seconds to wait for an event (None: no limit). The caller sends the events that came."""
 
 LONGEST_WAIT_S = 5.0
 """Longest pause between two looks at the state, because the wall clock may step."""
@@ -85,17 +86,17 @@ class Engine:
         self._metrics = metrics
         self._on_status = on_status
         self._follow = follow
-        self._inbox: queue.SimpleQueue[tuple[float, n.News]] = queue.SimpleQueue()
-        """News with the time of arrival, by `Clock.elapsed_s`."""
+        self._inbox: queue.SimpleQueue[tuple[float, e.Event]] = queue.SimpleQueue()
+        """Events with the time of arrival, by `Clock.elapsed_s`."""
         self._elected_at = 0.0
-        """When the last reign began, by `Clock.elapsed_s`. The next two attributes use the same clock."""
+        """When the last term began, by `Clock.elapsed_s`. The next two attributes use the same clock."""
         self._counted_at = -COUNT_EVERY_S
         """When the cluster was last counted for gauges."""
         self._reported_at = -REPORT_EVERY_S
         self._wanted: tuple[WantedSlots, ...] | None = None
-        """As counted last in this reign."""
-        self._kept: deque[n.News] = deque()
-        """News that a reign took from the inbox and did not handle before it ended. Engine thread only."""
+        """As counted last in this term."""
+        self._kept: deque[e.Event] = deque()
+        """Events that a term took from the inbox and did not handle before it ended. Engine thread only."""
         self._quarantined: Mapping[PipelineName, str] = {}
         self._stopping = False
         self.status = EngineStatus()
@@ -107,7 +108,7 @@ class Engine:
 
     def stop(self, timeout: timedelta) -> bool:
         """Make the thread end, and wait for it. False: it did not end in time."""
-        self.tell(n.StopAsked())
+        self.enqueue(e.StopAsked())
         if self._thread.ident is not None:  # else it was not started
             self._thread.join(timeout.total_seconds())
         return not self._thread.is_alive()
@@ -118,21 +119,21 @@ class Engine:
 
     def elected(self, leadership: Leadership) -> None:
         """See `leader.Electable`."""
-        self.tell(n.Elected(leadership))
+        self.enqueue(e.Elected(leadership))
 
     def revoked(self, leadership: Leadership, reason: str) -> None:
         """See `leader.Electable`. A leader that hands over keeps the lock until this returns.
 
         So this waits until the end of the term is recorded, for a second at most.
         """
-        heard = threading.Event()
-        self.tell(n.Revoked(leadership.epoch, reason, heard.set))
+        applied = threading.Event()
+        self.enqueue(e.Revoked(leadership.epoch, reason, applied.set))
         if self._thread.is_alive():
-            heard.wait(END_NOTED_WITHIN_S)
+            applied.wait(END_NOTED_WITHIN_S)
 
-    def tell(self, news: n.News) -> None:
-        """Put news into the inbox."""
-        self._inbox.put((self._clock.elapsed_s(), news))
+    def enqueue(self, event: e.Event) -> None:
+        """Put an event into the inbox."""
+        self._inbox.put((self._clock.elapsed_s(), event))
 
     def _run(self) -> None:
         steps = self.steps()
@@ -146,58 +147,58 @@ class Engine:
     def steps(self) -> Steps[None]:
         """Run the engine until `StopAsked`. Engine thread only."""
         while True:
-            news = yield from self._next()
-            if isinstance(news, n.OfReign):
-                continue  # for a reign that is over
-            match news:
-                case n.StopAsked():
+            event = yield from self._next()
+            if isinstance(event, e.OfTerm):
+                continue  # for a term that is over
+            match event:
+                case e.StopAsked():
                     return
-                case n.Elected(leadership):
-                    if (yield from self._reign(leadership)):
+                case e.Elected(leadership):
+                    if (yield from self._run_term(leadership)):
                         return
-                case n.QuarantineChanged(quarantined):
+                case e.QuarantineChanged(quarantined):
                     self._quarantined = quarantined
-                case n.Revoked(heard=heard):
-                    heard()
+                case e.Revoked(applied=applied):
+                    applied()
 
-    def collect(self, timeout_s: float | None) -> tuple[n.News, ...]:
-        """Wait for news, then take all that there are. Engine thread only."""
-        batch: list[n.News] = []
+    def collect(self, timeout_s: float | None) -> tuple[e.Event, ...]:
+        """Wait for an event, then take all that there are. Engine thread only."""
+        batch: list[e.Event] = []
         try:
-            came, news = self._inbox.get(timeout=timeout_s)
+            came, event = self._inbox.get(timeout=timeout_s)
             self._metrics.turned(self._clock.elapsed_s() - came)
-            batch.append(news)
+            batch.append(event)
             while True:
                 batch.append(self._inbox.get_nowait()[1])
         except queue.Empty:
             return tuple(batch)
 
-    def _reign(self, leadership: Leadership) -> Steps[bool]:
+    def _run_term(self, leadership: Leadership) -> Steps[bool]:
         """Lead until it is over. True: the process is shutting down."""
         epoch = leadership.epoch
         self._elected_at, self._counted_at = self._clock.elapsed_s(), -COUNT_EVERY_S
         self._set_status(EngineStatus(epoch=epoch, leader_since=self._clock.now()))
-        _log.info("reign_started", epoch=epoch)
-        reign: Reign | None = None
+        _log.info("term_started", epoch=epoch)
+        term: LeaderTerm | None = None
         try:
-            reign = self._take_the_lead(leadership)
-            return (yield from self._lead(reign, epoch))
+            term = self._take_the_lead(leadership)
+            return (yield from self._lead(term, epoch))
         except FencedOutError as exc:
             self._metrics.fenced_out()
             _log.warning("write_fenced", epoch=epoch, error=str(exc))
             self._start_effect(ResignLeadership("a write was refused: another scheduler leads"))
         except Exception as exc:  # noqa: BLE001 - the top of the thread: it ends this leadership, not the process
-            _log.exception("reign_failed", epoch=epoch)
-            if reign is not None:
-                self._note_end(reign, EndCause.FAILED, reason=repr(exc))
+            _log.exception("term_failed", epoch=epoch)
+            if term is not None:
+                self._note_end(term, EndCause.FAILED, reason=repr(exc))
             self._start_effect(ResignLeadership("the engine failed; the log has the trace"))
         finally:
             self._set_status(EngineStatus())
         return False
 
-    def _take_the_lead(self, leadership: Leadership) -> Reign:
+    def _take_the_lead(self, leadership: Leadership) -> LeaderTerm:
         self._wanted = None
-        reign = Reign(
+        term = LeaderTerm(
             epoch=leadership.epoch,
             schema=leadership.schema,
             leader=Leader(
@@ -207,19 +208,19 @@ class Engine:
                 version=release(),
             ),
             store=self._store_for(leadership),
-            inbox=self.tell,
+            inbox=self.enqueue,
             start_effect=self._start_effect,
             policy=self._policy,
             clock=self._clock,
             metrics=self._metrics,
             follow=self._follow,
         )
-        reign.hear((n.QuarantineChanged(self._quarantined),))
-        return reign
+        term.apply((e.QuarantineChanged(self._quarantined),))
+        return term
 
-    def _lead(self, reign: Reign, epoch: int) -> Steps[bool]:
+    def _lead(self, term: LeaderTerm, epoch: int) -> Steps[bool]:
         fresh = False
-        batch: tuple[n.News, ...] = ()
+        batch: tuple[e.Event, ...] = ()
         while True:
             timeout = PATIENCE_S
             try:
@@ -228,102 +229,102 @@ class Engine:
                     fresh = False
                 else:
                     if fresh:
-                        reign.look(batch)
+                        term.look(batch)
                     else:
-                        reign.recover()
+                        term.recover()
                         fresh = True
-                    timeout = self._act(reign)
+                    timeout = self._act(term)
             except StoreUnavailableError as exc:
                 _log.warning("store_unavailable", epoch=epoch, error=str(exc))
                 fresh = False  # the last write may or may not have been done: look at everything again
             kept = tuple(self._kept)
             self._kept.clear()
             batch = (*kept, *(yield 0.0 if kept else timeout))
-            over = self._over(batch, reign)
+            over = self._over(batch, term)
             if over is not None:
                 return over
-            reign.hear(batch)
+            term.apply(batch)
 
-    def _act(self, reign: Reign) -> float:
+    def _act(self, term: LeaderTerm) -> float:
         """Make the decisions that are due. Return the seconds until there may be more to do."""
-        reign.read_on()
-        reign.decide()
-        if not reign.state.census_taken:
+        term.read_on()
+        term.decide()
+        if not term.state.is_loaded:
             return 0.0
-        self._report(reign)
+        self._report(term)
         self._note_recovery()
-        self._note_refusals(reign.state.attempts.workers.refusals)
-        if reign.state.tasks.looks.changed:  # published with the next report, because looks may be many
-            self.status = replace(self.status, looks=reign.state.tasks.looks.report())
-        self._count(reign)
-        reign.tend()
-        if reign.has_more():
+        self._note_refusals(term.state.attempts.workers.refusals)
+        if term.state.tasks.looks.changed:  # published with the next report, because looks may be many
+            self.status = replace(self.status, looks=term.state.tasks.looks.report())
+        self._count(term)
+        term.tend()
+        if term.has_more():
             return 0.0
-        idle_s = reign.idle_s()
+        idle_s = term.idle_s()
         return LONGEST_WAIT_S if idle_s is None else min(max(0.0, idle_s), LONGEST_WAIT_S)
 
-    def _count(self, reign: Reign) -> None:
+    def _count(self, term: LeaderTerm) -> None:
         """Set the gauges of the whole cluster, every COUNT_EVERY_S."""
         if self._clock.elapsed_s() < self._counted_at + COUNT_EVERY_S:
             return
         self._counted_at = self._clock.elapsed_s()
-        counted = standing(reign.state, self._clock.now())
+        counted = standing(term.state, self._clock.now())
         self._wanted = tuple(counted.wanted)
         self._metrics.stands(counted)
 
-    def _report(self, reign: Reign) -> None:
+    def _report(self, term: LeaderTerm) -> None:
         """Set the report for explanations. The next registration publishes it."""
         now_s = self._clock.elapsed_s()
         if self.status.recovered_at is None or now_s >= self._reported_at + REPORT_EVERY_S:
             self._reported_at = now_s
-            self.status = replace(self.status, report=report(reign.state, self._wanted))
+            self.status = replace(self.status, report=report(term.state, self._wanted))
 
-    def _over(self, batch: tuple[n.News, ...], reign: Reign) -> bool | None:
-        """None: go on. False: this reign is over. True: the process stops. Later news are kept."""
-        epoch = reign.state.epoch
-        for index, news in enumerate(batch):
-            if isinstance(news, n.OfReign):
-                continue  # the reign hears it
-            match news:
-                case n.StopAsked():
+    def _over(self, batch: tuple[e.Event, ...], term: LeaderTerm) -> bool | None:
+        """None: go on. False: this term is over. True: the process stops. Later events are kept."""
+        epoch = term.state.epoch
+        for index, event in enumerate(batch):
+            if isinstance(event, e.OfTerm):
+                continue  # the term applies it
+            match event:
+                case e.StopAsked():
                     return True
-                case n.Revoked(revoked, reason, heard) if revoked == epoch:
-                    _log.info("reign_ended", epoch=epoch, reason=reason)
-                    self._note_asked_end(reign, reason)
-                    heard()
+                case e.Revoked(revoked, reason, applied) if revoked == epoch:
+                    _log.info("term_ended", epoch=epoch, reason=reason)
+                    self._note_asked_end(term, reason)
+                    applied()
                     self._kept.extend(batch[index + 1 :])
                     return False
-                case n.Elected(leadership) if leadership.epoch > epoch:  # ours ended without Revoked
+                case e.Elected(leadership) if leadership.epoch > epoch:  # ours ended without Revoked
                     self._kept.extend(batch[index:])
                     return False
-                case n.Revoked(heard=heard):
-                    heard()
-                case n.QuarantineChanged(quarantined):
+                case e.Revoked(applied=applied):
+                    applied()
+                case e.QuarantineChanged(quarantined):
                     self._quarantined = quarantined
-                case n.Elected():
+                case e.Elected():
                     continue
         return None
 
-    def _note_asked_end(self, reign: Reign, reason: str) -> None:
+    def _note_asked_end(self, term: LeaderTerm, reason: str) -> None:
         """Record a requested end of a term. The successor closes a term whose leadership was lost."""
-        asked = reign.state.leadership.abdication
-        cause = asked_for(asked, reign.state.epoch, self._clock.now())
+        asked = term.state.leadership.abdication
+        cause = asked_for(asked, term.state.epoch, self._clock.now())
         if asked is not None and cause is not None:
-            self._note_end(reign, cause, reason=asked.reason, by=asked.by)
+            self._note_end(term, cause, reason=asked.reason, by=asked.by)
         elif self._stopping:
-            self._note_end(reign, EndCause.STOPPED)
+            self._note_end(term, EndCause.STOPPED)
         elif (wish := asked_to_step_down(reason)) is not None:
             cause = EndCause.HANDED_OVER if wish.to else EndCause.RESIGNED
-            self._note_end(reign, cause, reason=wish.reason)
+            self._note_end(term, cause, reason=wish.reason)
 
-    def _note_end(self, reign: Reign, cause: EndCause, *, reason: str = "", by: str = "") -> None:
+    def _note_end(self, term: LeaderTerm, cause: EndCause, *, reason: str = "", by: str = "") -> None:
         try:
-            reign.end_term(cause, reason=reason, by=by)
+            term.upkeep.end(cause, reason=reason, by=by)
         except Exception as exc:  # noqa: BLE001 - the term ends in any case: the successor closes it
-            _log.info("term_left_open", epoch=reign.state.epoch, cause=cause, error=str(exc))
+            _log.info("term_left_open", epoch=term.state.epoch, cause=cause, error=str(exc))
 
-    def _next(self) -> Steps[n.News]:
-        """The oldest news; waits for it."""
+    def _next(self) -> Steps[e.Event]:
+        """The oldest event; waits for it."""
         while not self._kept:
             self._kept.extend((yield None))
         return self._kept.popleft()

@@ -58,7 +58,7 @@ def standing(state: State, now: datetime) -> ClusterCounts:
         open_attempts=len(state.attempts.slots),
         commands=len(state.commands.waiting),
         quarantined=len(state.catalog.quarantined),
-        set_aside=len(state.agenda.set_aside),
+        set_aside=len(state.work.parked),
         schedule_lag_s=max(_lags_s(state, now), default=0.0),
         last_success=dict(state.runs.last_success),
         outbox={(ALERT, one.value): state.alerts.outbox.counts[one] for one in _KEPT},
@@ -104,13 +104,13 @@ def _lags_s(state: State, now: datetime) -> Iterator[float]:
     for name, record in state.catalog.pipelines.items():
         if record.is_scheduled and name not in state.catalog.quarantined:
             yield _since_s(now, max(now, record.furthest or now))
-    subjects = chain(
-        state.agenda.now("pipeline"),
-        (subject for subject in state.builds.under_way if subject.kind == "pipeline"),
-        (subject for subject in state.agenda.set_aside if subject.kind == "pipeline"),
+    keys = chain(
+        state.work.now("pipeline"),
+        (key for key in state.builds.under_way if key.kind == "pipeline"),
+        (key for key in state.work.parked if key.kind == "pipeline"),
     )
-    for subject in islice(subjects, MAX_FIRES):
-        due = _due(state, subject.pipeline)
+    for key in islice(keys, MAX_FIRES):
+        due = _due(state, key.pipeline)
         if due is not None:
             yield _since_s(due, now)
 
@@ -131,14 +131,14 @@ def _since_s(moment: datetime, now: datetime) -> float:
 
 
 MAX_NAMED = 50
-"""Limit of named tasks and subjects: the report is part of a registration."""
+"""Limit of named tasks and keys: the report is part of a registration."""
 MAX_TEAMS = 100
 LONGEST_WHY = 200
 """Limit of a reason, in characters."""
 
 
 def report(state: State, wanted: tuple[WantedSlots, ...] | None = None) -> LeaderReport:
-    """The report: the use of limits, the subjects that are set aside, and the slots that are wanted."""
+    """The report: the use of limits, the keys that are parked, and the slots that are wanted."""
     pools = {pool: used for pool in state.settings.pools if (used := state.attempts.pools.used(pool))}
     waiting = {pool: count for pool in state.settings.pools if (count := state.ready.waiting_at_pool(pool))}
     held = ((pool, state.ready.first_at_pool(pool)) for pool in state.settings.pools)
@@ -152,10 +152,10 @@ def report(state: State, wanted: tuple[WantedSlots, ...] | None = None) -> Leade
             held_for=dict(islice(named, MAX_NAMED)),
         ),
         set_aside=tuple(
-            SetAside(kind=subject.kind, id=subject.name, task=subject.task, why=why[:LONGEST_WHY])
-            for subject, why in islice(state.agenda.set_aside.items(), MAX_NAMED)
+            SetAside(kind=key.kind, id=key.name, task=key.task, why=why[:LONGEST_WHY])
+            for key, why in islice(state.work.parked.items(), MAX_NAMED)
         ),
-        set_aside_count=len(state.agenda.set_aside),
+        set_aside_count=len(state.work.parked),
         wanted=wanted,
     )
 

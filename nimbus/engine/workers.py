@@ -87,7 +87,7 @@ class Workers:
         """Number of open attempts of each worker whose driver runs in a cluster."""
 
     def open_on(self, worker: WorkerId) -> Collection[AttemptId]:
-        """Open attempts whose order a worker has, including those of runs that are set aside."""
+        """Open attempts whose order a worker has, including those of runs that are parked."""
         return self._open_on.get(worker, ())
 
     def open_at_targets(self) -> dict[str, int]:

@@ -26,7 +26,7 @@ from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.publications import Partitioning, Publication, Read, Version, interval_text
 from nimbus.domain.task_run import Outcome
-from nimbus.engine.news import AttemptChanged
+from nimbus.engine.events import AttemptChanged
 from nimbus.telemetry.logging import configure
 from tests.nimbus.definitions import active
 from tests.nimbus.engine_bench import NOW, WORKER, Bench
@@ -120,10 +120,10 @@ def _published() -> Iterator[Publication]:
 def _turn_ms(bench: Bench, attempt: AttemptId) -> float:
     """Processor time from an END until its version is committed, and the next tasks are ordered."""
     bench.end(attempt, Outcome.SUCCEEDED)
-    news, began = (AttemptChanged(attempt),), time.process_time()
-    bench.reign.hear(news)
-    bench.reign.look(news)
-    bench.reign.decide()
+    event, began = (AttemptChanged(attempt),), time.process_time()
+    bench.term.apply(event)
+    bench.term.look(event)
+    bench.term.decide()
     return (time.process_time() - began) * 1e3
 
 
@@ -183,13 +183,13 @@ def main() -> int:
     took_over = (time.process_time() - began) * 1e3
     attempts = list(_attempts(bench))
     turns = sorted(_turn_ms(bench, attempt) for attempt in attempts)
-    datasets = bench.reign.state.catalog.datasets
+    datasets = bench.term.state.catalog.datasets
     newest = [datasets[publication.dataset].newest for publication in _published()]
     assert all(version is not None and version.run.startswith("r") for version in newest)
     stored = sum(len(CODEC.encode(one)) for one in bench.cluster.world.datasets.values()) / 1e6
     bench.submit(StartRun(pipeline=_READER.name, run_id=RunId("late"), data_interval=_hour(1000)))
     bench.decide()
-    registration = leading(bench.reign.state, bench.clocks)
+    registration = leading(bench.term.state, bench.clocks)
     services = services_over(bench.cluster, bench.clocks, lambda: registration)
     said = explained_run(services, "late", "read").reasons[0].why
     explained = _took_ms(lambda: explained_run(services, "late", "read"))

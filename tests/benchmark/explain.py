@@ -91,7 +91,7 @@ def _stored(bench: Bench, session: SqliteSession) -> TreeClusterReader:
     for runs in _by_hundred(world.runs.values()):
         commit(store, [w.CreateRun(run) for run in runs])
     registrations = TreeRegistrations(calls_on(session), root)
-    registrations.publish_scheduler(leading(bench.reign.state, bench.clocks))
+    registrations.publish_scheduler(leading(bench.term.state, bench.clocks))
     for worker in world.workers.values():
         registrations.publish_worker(worker)
     return TreeClusterReader(calls_on(session), root)
@@ -115,7 +115,7 @@ def measured(ask: Callable[[], ExplanationModel]) -> tuple[list[float], list[flo
 
 
 def _services(bench: Bench, session: SqliteSession) -> ApiServices:
-    registration = leading(bench.reign.state, bench.clocks)
+    registration = leading(bench.term.state, bench.clocks)
     services = services_over(bench.cluster, bench.clocks, lambda: registration, RUNS // 2)
     return replace(services, reader=_stored(bench, session))
 

@@ -19,14 +19,12 @@ from nimbus.domain.slots import End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import WorkerInfo
 from nimbus.domain.writes import CreateRun, PutRun
-from nimbus.engine.agenda import Instant, about_rendering
 from nimbus.engine.decision import BuildRun, Decision, FindVersions, Refusal, RenderTask
-from nimbus.engine.earlier_runs import EarlierRuns
-from nimbus.engine.item_files import with_items
+from nimbus.engine.history_lookups import EarlierRuns, found_versions, with_items
 from nimbus.engine.policy import Policy
-from nimbus.engine.rules import ask, next_subject
+from nimbus.engine.rules import ask, next_key
 from nimbus.engine.state import State
-from nimbus.engine.versions import found_versions
+from nimbus.engine.work_queue import Instant, Key
 from nimbus.ports import History
 from nimbus.templates.client import Templates
 from nimbus.templates.names import TemplateError
@@ -78,7 +76,7 @@ class Stage:
         self.state.put_workers([worker], self.instant())
         for spec in specs:
             self.put(spec)
-        self.state.take_census()
+        self.state.finish_loading()
         self.done: list[Decision] = []
         self.results: dict[TaskName, dict[str, Any]] = {}
         """Results of tasks."""
@@ -108,16 +106,16 @@ class Stage:
     def decide(self) -> None:
         """Decide until nothing is left to decide."""
         self.state.wake(self.instant())
-        while (subject := next_subject(self.state)) is not None:
-            answer = ask(self.state, subject, self.instant())
+        while (key := next_key(self.state)) is not None:
+            answer = ask(self.state, key, self.instant())
             if not isinstance(answer, Decision):
-                self.state.postpone(subject, answer)
+                self.state.postpone(key, answer)
                 continue
             self.state.apply(answer, self.instant())
             self.done.append(answer)
             for effect in answer.effects:
                 if isinstance(effect, BuildRun):
-                    self.state.run_built(effect.subject, built(effect, self._written()).built)
+                    self.state.run_built(effect.key, built(effect, self._written()).built)
                 elif isinstance(effect, RenderTask):
                     self._render(effect)
                 elif isinstance(effect, FindVersions):
@@ -129,7 +127,7 @@ class Stage:
             found: TaskSpec | Refusal = with_items(spec, effect.run, self._opened)
         except TemplateError as exc:
             found = Refusal(exc.code, str(exc))
-        self.state.tasks.renderings.under_way.add(about_rendering(effect.run.id, effect.task))
+        self.state.tasks.renderings.under_way.add(Key("rendering", effect.run.id, effect.task))
         self.state.tasks.task_rendered(effect.run.id, effect.task, found)
 
     def _opened(self, output: str, path: str) -> Iterator[bytes] | None:

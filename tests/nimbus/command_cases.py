@@ -215,7 +215,7 @@ CASES = {
         BACKFILL, lambda write: isinstance(write, w.PutBackfill) and write.before is None
     ),
     "pause_backfill": Case(
-        c.SteerBackfill(backfill=BACKFILL.backfill, to=BackfillState.PAUSED, reason="late"),
+        c.ControlBackfill(backfill=BACKFILL.backfill, to=BackfillState.PAUSED, reason="late"),
         lambda write: (
             isinstance(write, w.PutBackfill)
             and write.before is not None

@@ -19,7 +19,7 @@ from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import Run
 from nimbus.domain.selection import entered
 from nimbus.engine.decision import BuildRun, Refusal
-from nimbus.engine.news import RunBuilt
+from nimbus.engine.events import RunBuilt
 from nimbus.engine.state import Built
 from nimbus.ports import DefinitionNotHereError
 from nimbus.templates.client import Templates
@@ -83,4 +83,4 @@ def build(
 
 def built(effect: BuildRun, earlier: Mapping[RunId, Run] = MappingProxyType({})) -> RunBuilt:
     """The news that answers an effect. `earlier`: see `build`."""
-    return RunBuilt(effect.subject, Built(effect.draft, build(effect.draft, effect.parent, earlier)))
+    return RunBuilt(effect.key, Built(effect.draft, build(effect.draft, effect.parent, earlier)))

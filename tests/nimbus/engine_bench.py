@@ -1,4 +1,4 @@
-"""One reign on a store in memory, with clocks that a test moves separately."""
+"""One term on a store in memory, with clocks that a test moves separately."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from nimbus.domain.task_run import Outcome
 from nimbus.domain.terms import Leader
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.decision import BuildRun, Effect
-from nimbus.engine.news import AttemptChanged, CommandsChanged, WorkersChanged
+from nimbus.engine.events import AttemptChanged, CommandsChanged, WorkersChanged
+from nimbus.engine.leader_term import LeaderTerm
 from nimbus.engine.policy import Policy
-from nimbus.engine.reign import Follow, Reign
+from nimbus.engine.state_reader import Follow
 from nimbus.telemetry.engine import EngineMetrics
 from tests.nimbus.definitions import active, built, digest_of
 from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
@@ -83,17 +84,17 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.cluster.change(pipelines={NAME: RECORD}, workers={WORKER.id: WORKER})
-        self.reign = self.elect(1)
+        self.term = self.elect(1)
 
     def elect(
         self,
         epoch: int,
         store: type[DictLeaderStore] = DictLeaderStore,
         policy: Policy | None = None,
-    ) -> Reign:
+    ) -> LeaderTerm:
         self.cluster.change(epoch=epoch)
         self.registry = CollectorRegistry()
-        self.reign = Reign(
+        self.term = LeaderTerm(
             epoch=epoch,
             schema=self.cluster.world.schema,
             leader=Leader(id=f"s{epoch}", host="h", boot_id=f"b{epoch}", version="1"),
@@ -105,13 +106,13 @@ class Bench:
             metrics=EngineMetrics(self.registry),
             follow=self.follow,
         )
-        recover(self.reign)
-        return self.reign
+        recover(self.term)
+        return self.term
 
     def _start(self, effect: Effect) -> None:
         """Build runs at once; keep the other effects for the test."""
         if isinstance(effect, BuildRun):
-            self.reign.hear((built(effect, self.cluster.world.runs),))
+            self.term.apply((built(effect, self.cluster.world.runs),))
         else:
             self.effects.append(effect)
 
@@ -123,21 +124,21 @@ class Bench:
         return key
 
     def decide(self) -> None:
-        """Notify the reign that everything may have changed, and let it decide."""
-        attempts = tuple(AttemptChanged(attempt) for attempt in self.reign.state.attempts.slots)
-        news = (CommandsChanged(), WorkersChanged(), *attempts)
-        self.reign.hear(news)
-        self.reign.look(news)
-        self.reign.decide()
-        while self.reign.has_more() or not self.reign.state.census_taken:
-            self.reign.read_on()
-            self.reign.look(())
-            self.reign.decide()
+        """Notify the term that everything may have changed, and let it decide."""
+        attempts = tuple(AttemptChanged(attempt) for attempt in self.term.state.attempts.slots)
+        event = (CommandsChanged(), WorkersChanged(), *attempts)
+        self.term.apply(event)
+        self.term.look(event)
+        self.term.decide()
+        while self.term.has_more() or not self.term.state.is_loaded:
+            self.term.read_on()
+            self.term.look(())
+            self.term.decide()
 
     def decide_once(self) -> None:
         """One turn with new commands."""
-        self.reign.look((CommandsChanged(),))
-        self.reign.decide()
+        self.term.look((CommandsChanged(),))
+        self.term.decide()
 
     def run(self, run: RunId = RUN) -> Run:
         return self.cluster.world.runs[run]

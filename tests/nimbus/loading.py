@@ -8,7 +8,7 @@ from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.ids import AttemptId, PipelineName, RunId
 from nimbus.domain.run import Run
 from nimbus.domain.slots import Slots
-from nimbus.engine.reign import Reign
+from nimbus.engine.leader_term import LeaderTerm
 from nimbus.ports import CatalogPart, LeaderStore, RegisteredPart, RunsPart
 
 
@@ -41,8 +41,8 @@ def loaded(store: LeaderStore) -> Loaded:
     return found
 
 
-def recover(reign: Reign) -> None:
-    """Let a reign read everything, without decisions in between."""
-    reign.recover()
-    while not reign.state.census_taken:
-        reign.read_on()
+def recover(term: LeaderTerm) -> None:
+    """Let a term read everything, without decisions in between."""
+    term.recover()
+    while not term.state.is_loaded:
+        term.read_on()

@@ -29,7 +29,7 @@ from nimbus.domain.backfill import (
     BackfillRequest,
     BackfillState,
 )
-from nimbus.domain.commands import CreateBackfill, SteerBackfill
+from nimbus.domain.commands import ControlBackfill, CreateBackfill
 from nimbus.domain.ids import BackfillId, ReleaseDigest
 from nimbus.domain.revisions import of_backfill
 from nimbus.domain.run import ListedRun
@@ -129,7 +129,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         }
         reason = f"by {verb}" if body is None else body.reason
         return await submit(
-            lambda: SteerBackfill(backfill=known_backfill(services, backfill).id, to=to[verb], reason=reason)
+            lambda: ControlBackfill(
+                backfill=known_backfill(services, backfill).id, to=to[verb], reason=reason
+            )
         )
 
     return routes

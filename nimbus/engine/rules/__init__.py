@@ -1,4 +1,4 @@
-"""The leader's rules. Each takes one subject and returns a decision, or the time until which there is none.
+"""The leader's rules. Each takes one key and returns a decision, or the time until which there is none.
 
 They read the state and never change it. After a crash at any point the next leader goes on from the records.
 """
@@ -7,34 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nimbus.domain.ids import CommandId
 from nimbus.domain.run import Run
 from nimbus.domain.writes import CreateRun, PutRun, Write
-from nimbus.engine.agenda import Instant, Kind, Subject
-from nimbus.engine.decision import Answer, Decision, Nothing
+from nimbus.engine.decision import Answer, Decision, NoDecision
 from nimbus.engine.rules import (
     alerts,
-    archive,
     assign,
     attempts,
     backfills,
     children,
     commands,
-    concurrency,
     datasets,
     due,
-    intervals,
     lateness,
-    new_run,
-    raised,
+    raised_alerts,
     reads,
+    run_ends,
+    run_starts,
     schedules,
     settings,
-    stops,
     terms,
     waits,
 )
 from nimbus.engine.state import State
+from nimbus.engine.work_queue import Instant, Key, Kind
 
 _BEFORE_TASKS: tuple[Kind, ...] = (
     "wait",
@@ -53,8 +49,8 @@ _BEFORE_TASKS: tuple[Kind, ...] = (
 """Kinds that are decided before ready tasks, in this order."""
 
 
-def next_subject(state: State) -> Subject | None:
-    """The subject to decide next. Ended attempts come early, because they free slots.
+def next_key(state: State) -> Key | None:
+    """The key to decide next. Ended attempts come early, because they free slots.
 
     The record of the term comes first: nothing is decided in an epoch without a record.
 
@@ -63,29 +59,30 @@ def next_subject(state: State) -> Subject | None:
 
     A parent takes in the end of a child run before a queued run starts, so its tree keeps its place.
     """
-    agenda = state.agenda
-    urgent = agenda.first("term", "abdication", "attempt")
-    if urgent is not None or not state.census_taken:
+    work = state.work
+    urgent = work.first("term", "abdication", "attempt")
+    if urgent is not None or not state.is_loaded:
         return urgent
     return (
-        agenda.first("run", "child")
+        work.first("run", "child")
         or state.next_queued()
-        or agenda.first(*_BEFORE_TASKS)
+        or work.first(*_BEFORE_TASKS)
         or state.next_ready()
-        or agenda.first("overdue", "finished", "schema")
+        or work.first("overdue", "finished", "schema")
     )
 
 
-def ask(state: State, subject: Subject, now: Instant) -> Answer:
-    """The answer of a subject's rule, with the writes that follow from ended runs, and alerts."""
-    answer = _asked(state, subject, now)
+def ask(state: State, key: Key, now: Instant) -> Answer:
+    """The answer of a key's rule, with the writes that follow from ended runs, and alerts."""
+    answer = _asked(state, key, now)
     if not isinstance(answer, Decision):
         return answer
-    answer = datasets.noted(state, concurrency.with_places(state, new_run.numbered(state, answer)))
-    answer = due.noted(state, answer, now.wall)
+    answer = run_starts.with_places(state, run_starts.with_numbers(state, answer))
+    answer = due.with_due(state, datasets.with_datasets(state, answer), now.wall)
     if ended := _ended_runs(answer.writes):
-        answer = backfills.noted(state, intervals.noted(state, answer, ended, now), ended)
-    return raised.with_alerts(state, answer, now.wall)
+        answer = backfills.with_intervals(state, answer, ended, now)
+        answer = backfills.with_counts(state, answer, ended)
+    return raised_alerts.with_alerts(state, answer, now.wall)
 
 
 def _ended_runs(writes: Sequence[Write]) -> list[Run]:
@@ -95,78 +92,51 @@ def _ended_runs(writes: Sequence[Write]) -> list[Run]:
     ]
 
 
-def _asked(state: State, subject: Subject, now: Instant) -> Answer:
-    match subject.kind:
-        case "term" | "abdication" | "schema":
-            return _about_term(state, subject, now)
+def _asked(state: State, key: Key, now: Instant) -> Answer:  # noqa: C901 - one branch for each kind
+    match key.kind:
+        case "term":
+            return terms.keep_term(state, now)
+        case "abdication":
+            return terms.resign_as_recorded(state)
+        case "schema":
+            return terms.raise_schema(state, now)
         case "attempt":
-            return attempts.supervise_attempt(state, subject.attempt, now)
+            return attempts.supervise_attempt(state, key.attempt, now)
         case "run":
-            return stops.stop_run(state, subject.run, now)
-        case "command":
-            return _answered(state, subject.command, now)
-        case "pipeline" | "backfill":
-            return _next_date(state, subject, now)
-        case "child" | "children" | "overdue" | "pins" | "queue" | "rendering" | "task" | "wait":
-            return _start(state, subject, now)
+            return run_ends.stop_run(state, key.run, now)
         case "finished":
-            return archive.retire_run(state, subject.run, now.wall)
-        case "alert" | "deadline" | "fresh" | "hold" | "late":
-            return _told(state, subject, now)
+            return run_ends.retire_run(state, key.run, now.wall)
+        case "queue":
+            return run_starts.start_queued(state, key.run, now.wall)
+        case "command":
+            return commands.answer_command(state, key.command, now)
+        case "pipeline":
+            return schedules.fire_schedule(state, key.pipeline, now.wall)
+        case "backfill":
+            return backfills.step_backfill(state, key.backfill, now.wall)
+        case "child":
+            return children.take_in_end(state, key)
+        case "children":
+            return children.start_children(state, key, now.wall)
+        case "wait":
+            return waits.end_wait(state, key.run, key.task, now)
+        case "rendering":
+            return assign.render_task(state, key.run, key.task, now.wall)
+        case "pins":
+            return reads.pin_reads(state, key.run, key.task, now.wall)
+        case "task":
+            return assign.open_attempt(state, key.run, key.task, now.wall)
+        case "overdue":
+            return assign.fail_overdue(state, key.run, key.task, now.wall)
+        case "late":
+            return lateness.note_late(state, key.run, key.task, now.wall)
+        case "deadline":
+            return lateness.watch_deadline(state, key.pipeline, now.wall)
+        case "fresh":
+            return lateness.watch_dataset(state, key.dataset, now.wall)
+        case "alert":
+            return alerts.send_alert(state, key.name, now.wall)
+        case "hold":
+            return settings.end_hold(state, key.name, now.wall)
         case "worker":
-            return Nothing()  # the end of its back-off has reopened admission; nothing else to do
-
-
-def _answered(state: State, command: CommandId, now: Instant) -> Answer:
-    rests_until_s = state.commands.rests_until_s.get(command, now.elapsed_s)
-    if rests_until_s > now.elapsed_s:
-        return Nothing(after_s=rests_until_s)
-    return commands.answer_command(state, command, now.wall)
-
-
-def _next_date(state: State, subject: Subject, now: Instant) -> Answer:
-    """Rules of schedules and backfills, whose next date may start a run."""
-    if subject.kind == "backfill":
-        return backfills.step_backfill(state, subject.backfill, now.wall)
-    return schedules.fire_schedule(state, subject.pipeline, now.wall)
-
-
-def _told(state: State, subject: Subject, now: Instant) -> Answer:
-    """Rules of alerts, and of lateness that raises alerts."""
-    if subject.kind == "deadline":
-        return lateness.watch_deadline(state, subject.pipeline, now.wall)
-    if subject.kind == "fresh":
-        return lateness.watch_dataset(state, subject.dataset, now.wall)
-    if subject.kind == "hold":
-        return settings.end_hold(state, subject.name, now.wall)
-    if subject.kind == "late":
-        return lateness.note_late(state, subject.run, subject.task, now.wall)
-    return alerts.send_alert(state, subject.name, now.wall)
-
-
-def _about_term(state: State, subject: Subject, now: Instant) -> Answer:
-    """Rules of this leader's term and of its end."""
-    if subject.kind == "term":
-        return terms.keep_term(state, now)
-    if subject.kind == "abdication":
-        return terms.resign_as_recorded(state)
-    return terms.raise_schema(state, now)
-
-
-def _start(state: State, subject: Subject, now: Instant) -> Answer:
-    """Rules of waiting subjects: queued runs, ready tasks, tasks without a worker, tasks with child runs."""
-    if subject.kind == "wait":
-        return waits.end_wait(state, subject.run, subject.task, now)
-    if subject.kind == "overdue":
-        return assign.fail_overdue(state, subject.run, subject.task, now.wall)
-    if subject.kind == "child":
-        return children.take_in_end(state, subject)
-    if subject.kind == "children":
-        return children.start_children(state, subject, now.wall)
-    if subject.kind == "queue":
-        return concurrency.start_queued(state, subject.run, now.wall)
-    if subject.kind == "pins":
-        return reads.pin_reads(state, subject.run, subject.task, now.wall)
-    if subject.kind == "rendering":
-        return assign.render_task(state, subject.run, subject.task, now.wall)
-    return assign.open_attempt(state, subject.run, subject.task, now.wall)
+            return NoDecision()  # the end of its back-off has reopened admission; nothing else to do

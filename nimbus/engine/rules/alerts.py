@@ -6,7 +6,7 @@ from datetime import datetime
 
 from nimbus.domain.alerts import Alert, AlertState, accepted, claimed, refused
 from nimbus.domain.writes import PutAlert, RemoveAlert, Write
-from nimbus.engine.decision import Answer, Decision, Nothing, SendAlert
+from nimbus.engine.decision import Answer, Decision, NoDecision, SendAlert
 from nimbus.engine.state import State
 
 MAX_ENDED = 1000
@@ -17,7 +17,7 @@ def send_alert(state: State, alert_id: str, now: datetime) -> Answer:
     """The next step of an alert."""
     alert = state.alerts.outbox.get(alert_id)
     if alert is None:
-        return Nothing()
+        return NoDecision()
     match alert.state:
         case AlertState.WAITING:
             return _claim(state, alert, now)
@@ -29,9 +29,9 @@ def send_alert(state: State, alert_id: str, now: datetime) -> Answer:
 
 def _claim(state: State, alert: Alert, now: datetime) -> Answer:
     if alert.next_try is not None and alert.next_try > now:
-        return Nothing(at=alert.next_try)
+        return NoDecision(at=alert.next_try)
     if state.alerts.outbox.is_busy(alert.target):
-        return Nothing()  # the end of the alert before it puts this one on the agenda
+        return NoDecision()  # the end of the alert before it queues this one
     return _put("alert_claimed", claimed(alert, state.epoch))
 
 
@@ -46,7 +46,7 @@ def _send(state: State, alert: Alert, now: datetime) -> Answer:
             return _put("alert_delayed", late)
         return _ended(state, "alert_not_delivered", late)
     if alert.claim in outbox.started:
-        return Nothing()
+        return NoDecision()
     if alert.epoch != state.epoch:  # claimed by an earlier leader, which did not record the result
         return _put("alert_claimed_again", claimed(alert, state.epoch))
     return Decision(name="alert_try_started", effects=(SendAlert(alert),), about=_about(alert))
@@ -55,7 +55,7 @@ def _send(state: State, alert: Alert, now: datetime) -> Answer:
 def _drop(alert: Alert, now: datetime) -> Answer:
     due = alert.kept_until
     if due is not None and due > now:
-        return Nothing(at=due)
+        return NoDecision(at=due)
     return Decision(name="alert_dropped", writes=(RemoveAlert(alert.id),), about=_about(alert))
 
 

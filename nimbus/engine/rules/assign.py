@@ -13,10 +13,10 @@ from nimbus.domain.task_run import TaskState
 from nimbus.domain.timing import queue_ends_at
 from nimbus.domain.workers import AssignmentKind
 from nimbus.domain.writes import Assign, CreateAttempt, PutRun, RemoveAttempt
-from nimbus.engine.agenda import about_rendering
-from nimbus.engine.decision import Answer, Decision, Nothing, Refusal, RenderTask
+from nimbus.engine.decision import Answer, Decision, NoDecision, Refusal, RenderTask
 from nimbus.engine.rules import reads
 from nimbus.engine.state import State
+from nimbus.engine.work_queue import Key
 
 
 def open_attempt(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
@@ -25,7 +25,7 @@ def open_attempt(state: State, run_id: RunId, name: TaskName, now: datetime) -> 
     task = run.tasks[name]
     answer = admit(run, task, state.capacity(), now)
     if isinstance(answer, Wait):
-        return Nothing(gates=answer.gates)  # a free slot, worker or gate reopens admission
+        return NoDecision(gates=answer.gates)  # a free slot, worker or gate reopens admission
     worker = answer.worker
     opened = lifecycle.open_attempt(run, name, worker=worker.id, epoch=state.epoch, now=now)
     attempt = AttemptId(run_id, name, task.tried + 1)
@@ -67,10 +67,10 @@ def fail_overdue(state: State, run_id: RunId, name: TaskName, now: datetime) -> 
     run = state.runs.live.get(run_id)
     task = None if run is None else run.tasks[name]
     if run is None or task is None or task.state is not TaskState.WAITING or not run.opens_tasks:
-        return Nothing()
+        return NoDecision()
     due = queue_ends_at(run, task)
     if due is None or due > now:
-        return Nothing(at=due)
+        return NoDecision(at=due)
     lacks = reads.lacking(state, run, name)
     held = f"no {lacks}" if lacks else held_by(task, admit(run, task, state.capacity(), now))
     reason = f"waited longer than its queue_timeout ({task.spec.queue_timeout}): {held}"
@@ -89,10 +89,10 @@ def render_task(state: State, run_id: RunId, name: TaskName, now: datetime) -> A
     texts. They are stored only in the order of the attempt. The task ends if rendering fails, or if its
     condition is false.
     """
-    run, subject = state.runs.live[run_id], about_rendering(run_id, name)
-    if subject in state.tasks.renderings.under_way:
-        return Nothing()
-    found = state.tasks.renderings.results.get(subject)
+    run, key = state.runs.live[run_id], Key("rendering", run_id, name)
+    if key in state.tasks.renderings.under_way:
+        return NoDecision()
+    found = state.tasks.renderings.results.get(key)
     about = {"run": run_id, "task": name}
     if found is None:
         return Decision(name="task_rendering_started", effects=(RenderTask(run, name),), about=about)
@@ -103,4 +103,4 @@ def render_task(state: State, run_id: RunId, name: TaskName, now: datetime) -> A
     if not found.is_wanted:
         skipped = lifecycle.conclude_waiting(run, name, TaskState.SKIPPED, now)
         return Decision(name="task_skipped", writes=(PutRun(skipped, run),), about=about)
-    return Nothing()  # the task is in the ready queue now
+    return NoDecision()  # the task is in the ready queue now

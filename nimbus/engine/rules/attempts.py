@@ -24,16 +24,16 @@ from nimbus.domain.supervision import (
 from nimbus.domain.task_run import Attempt
 from nimbus.domain.workers import AssignmentKind
 from nimbus.domain.writes import Assign, PutRun, RequestStop, Unassign, Write, WriteClaim, WriteEnd
-from nimbus.engine.agenda import Instant
-from nimbus.engine.decision import Answer, Decision, Nothing
+from nimbus.engine.decision import Answer, Decision, NoDecision
 from nimbus.engine.state import State
+from nimbus.engine.work_queue import Instant
 
 
 def supervise_attempt(state: State, attempt_id: AttemptId, now: Instant) -> Answer:
     """Apply the END of an open attempt, or supervise the attempt."""
     found = state.attempts.find(attempt_id)
     if found is None:
-        return Nothing()
+        return NoDecision()
     run, attempt = found
     action = _action(state, attempt_id, run, attempt, now)
     if (
@@ -45,7 +45,7 @@ def supervise_attempt(state: State, attempt_id: AttemptId, now: Instant) -> Answ
     if not isinstance(action, Idle):
         return _decision(state, attempt_id, run, attempt, action, now.wall)
     after_s = None if action.after is None else now.elapsed_s + action.after.total_seconds()
-    return Nothing(at=action.at, after_s=after_s)
+    return NoDecision(at=action.at, after_s=after_s)
 
 
 def _action(state: State, attempt_id: AttemptId, run: Run, attempt: Attempt, now: Instant) -> Action:

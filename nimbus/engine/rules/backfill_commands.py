@@ -7,24 +7,24 @@ from datetime import datetime
 
 from nimbus.domain import lifecycle
 from nimbus.domain.backfill import MAX_PARALLEL, Backfill, BackfillRequest, BackfillState
-from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.commands import CreateBackfill, QueuedCommand, SteerBackfill
+from nimbus.domain.catalog import PipelineRecord, ReleaseOf
+from nimbus.domain.commands import ControlBackfill, CreateBackfill, QueuedCommand
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import InvalidNameError, PipelineName, ReleaseDigest, backfill_id
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import RunState
-from nimbus.domain.writes import PutBackfill, PutRun, RemoveBackfill, Write
+from nimbus.domain.writes import PutBackfill, PutRun, RemoveBackfill
+from nimbus.engine.decision import Answer, Done
 from nimbus.engine.rules.backfills import unpinned
+from nimbus.engine.rules.command_checks import known_pipeline
+from nimbus.engine.rules.release_checks import prepared_release
 from nimbus.engine.state import State
 
 MAX_KEPT = 50
 """Limit of kept backfills of a pipeline. Beyond it, the oldest ended one is removed."""
 
-Changed = tuple[str, tuple[Write, ...]]
-"""The message of the answer, and the writes."""
 
-
-def pinned_release(command: CreateBackfill, record: PipelineRecord) -> ReleaseDigest:
+def _pinned_release(command: CreateBackfill, record: PipelineRecord) -> ReleaseDigest:
     """The release of a backfill's runs. Raises RefusedError if there is none."""
     digest = command.digest or record.release
     if digest is None:
@@ -34,33 +34,26 @@ def pinned_release(command: CreateBackfill, record: PipelineRecord) -> ReleaseDi
     return digest
 
 
-def created(
-    state: State,
-    queued: QueuedCommand,
-    command: CreateBackfill,
-    record: PipelineRecord,
-    spec: PipelineSpec,
-    now: datetime,
-) -> Changed:
+def created(state: State, queued: QueuedCommand, command: CreateBackfill, now: datetime) -> Done | Answer:
     """A new backfill. Its range ends at the latest now: the schedule starts the runs of later dates.
-
-    Args:
-        state: The leader's state.
-        queued: The queued command.
-        command: Its content.
-        record: The record of its pipeline.
-        spec: The definition of the release of its runs.
-        now: The time.
 
     Raises:
         RefusedError: the backfill cannot be created.
     """
+    record = known_pipeline(state, command.pipeline)
+    same = state.catalog.backfills.get(command.backfill)
+    if same is not None and same.pipeline == record.name:
+        return f"backfill {same.id} was created before: it is {same.state}", ()
+    release = _pinned_release(command, record)
+    spec = prepared_release(state, ReleaseOf(record.name, release), record.owner)
+    if not isinstance(spec, PipelineSpec):
+        return spec
     request = replace(command.request, last=min(command.request.last, now))
     _check(state, command, request, spec)
     backfill = Backfill(
         id=command.backfill,
         pipeline=record.name,
-        release=pinned_release(command, record),
+        release=release,
         schedule=None if spec.schedule is None else replace(spec.schedule, parameters={}),
         request=request,
         created_at=now,
@@ -74,7 +67,7 @@ def created(
     return said, (PutBackfill(backfill, None), *forgotten, *unpinned(state, record, backfill))
 
 
-def steered(state: State, command: SteerBackfill, now: datetime) -> Changed:
+def controlled(state: State, command: ControlBackfill, now: datetime) -> Done:
     """Pause, resume or cancel a backfill. Raises RefusedError if this is not possible."""
     backfill = state.catalog.backfills.get(command.backfill)
     if backfill is None:
@@ -96,10 +89,10 @@ def steered(state: State, command: SteerBackfill, now: datetime) -> Changed:
         case BackfillState.CANCELLED:
             return _cancelled(state, backfill, command.reason, now)
         case BackfillState.FINISHED:
-            raise ValueError(f"backfill {backfill.id} cannot be steered to {command.to}")
+            raise ValueError(f"backfill {backfill.id} cannot become {command.to}")
 
 
-def _cancelled(state: State, backfill: Backfill, reason: str, now: datetime) -> Changed:
+def _cancelled(state: State, backfill: Backfill, reason: str, now: datetime) -> Done:
     """Cancel a backfill. Its queued runs, at most MAX_PARALLEL, are stopped: they have not begun."""
     runs = (state.runs.live[run] for run in sorted(state.runs.of_backfill(backfill.id)))
     why = f"backfill {backfill.id} was cancelled"

@@ -1,4 +1,7 @@
-"""Backfills: one transaction moves the position past a date and creates the date's run."""
+"""Backfills: one transaction moves the position past a date and creates the date's run.
+
+The index of intervals says which dates need a run. It changes in the transaction that ends a run.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,15 @@ from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import BackfillId
+from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
 from nimbus.domain.run import Run, RunCause
-from nimbus.domain.writes import CreateRun, PutBackfill, PutPipeline
-from nimbus.engine.agenda import about_backfill
-from nimbus.engine.decision import Answer, Decision, Nothing
-from nimbus.engine.rules.catalog import put
-from nimbus.engine.rules.concurrency import queued_if_full
-from nimbus.engine.rules.new_run import built
+from nimbus.domain.writes import CreateRun, PutBackfill, PutIntervals, PutPipeline
+from nimbus.engine.decision import Answer, Decision, NoDecision
+from nimbus.engine.rules.run_starts import built, queued_if_full
 from nimbus.engine.state import State
+from nimbus.engine.work_queue import Instant, Key
 
 MAX_AT_ONCE = 100
 """Limit of dates in one step; the rest follow in the next step."""
@@ -32,22 +34,22 @@ def step_backfill(state: State, backfill_id: BackfillId, now: datetime) -> Answe
     """Create the run of the next date, if another run is allowed."""
     backfill = state.catalog.backfills.get(backfill_id)
     if backfill is None or backfill.state is not BackfillState.ACTIVE:
-        return Nothing()
+        return NoDecision()
     record = state.catalog.pipelines.get(backfill.pipeline)
     if record is None or record.state is PipelineState.PAUSED or not state.catalog.may_start(record.name):
-        return Nothing()  # a change of the pipeline or its holds puts it on the agenda
+        return NoDecision()  # a change of the pipeline or its holds queues it
     live = state.runs.of_backfill(backfill_id)
-    if len(live) >= backfill.request.max_parallel or about_backfill(backfill_id) in state.builds.under_way:
-        return Nothing()  # the end of a run puts it on the agenda
+    if len(live) >= backfill.request.max_parallel or Key("backfill", backfill_id) in state.builds.under_way:
+        return NoDecision()  # the end of a run queues it
     moved, found = _next(state, backfill)
     if found is not None:
         return _create(state, backfill, moved, found, now)
     if moved != backfill:
         return _put("backfill_dates_skipped", moved, backfill)
-    return Nothing() if live else _finish(state, record, backfill, now)
+    return NoDecision() if live else _finish(state, record, backfill, now)
 
 
-def noted(state: State, decision: Decision, ended: Iterable[Run]) -> Decision:
+def with_counts(state: State, decision: Decision, ended: Iterable[Run]) -> Decision:
     """The decision, with new counts of the backfills whose runs it ends."""
     known = {write.backfill.id: write.backfill for write in decision.writes if isinstance(write, PutBackfill)}
     changes, backfills = [], state.catalog.backfills
@@ -66,8 +68,7 @@ def unpinned(state: State, record: PipelineRecord, changed: Backfill) -> tuple[P
     pinned = tuple(sorted({one.release for one in needed.values() if not one.state.is_over}))
     if pinned == record.pinned:
         return ()
-    written = put(replace(record, pinned=pinned), record)
-    return (written,) if isinstance(written, PutPipeline) else ()
+    return (PutPipeline(replace(record, pinned=pinned), record),)
 
 
 def _next(state: State, backfill: Backfill) -> tuple[Backfill, tuple[datetime, DataInterval | None] | None]:
@@ -115,7 +116,7 @@ def _create(
         submitted_by=backfill.created_by,
     )
     try:
-        run = built(state, about_backfill(backfill.id), draft)
+        run = built(state, Key("backfill", backfill.id), draft)
     except RefusedError as exc:
         return _refused(moved, backfill, date, str(exc))
     if not isinstance(run, Run):
@@ -153,3 +154,23 @@ def _put(name: str, after: Backfill, before: Backfill) -> Decision:
         writes=(PutBackfill(after, before),),
         about={"backfill": after.id, "position": str(after.position), "reason": after.reason},
     )
+
+
+def with_intervals(state: State, decision: Decision, ended: Iterable[Run], now: Instant) -> Decision:
+    """The decision, with the new index of each pipeline whose run with a data interval it ends."""
+    changed: dict[str, PutIntervals] = {}
+    for run in ended:
+        if run.data_interval is None or not _stands_for_it(run):
+            continue
+        before = state.catalog.intervals.get(run.pipeline)
+        known = changed[run.pipeline].index if run.pipeline in changed else before
+        index = (known or IntervalIndex(begins=now.wall)).with_run(run)
+        if index is not known:
+            changed[run.pipeline] = PutIntervals(run.pipeline, index, before)
+    return replace(decision, writes=(*decision.writes, *changed.values())) if changed else decision
+
+
+def _stands_for_it(run: Run) -> bool:
+    """True when a run covers its whole interval. Child runs and runs with left-out tasks do only a part."""
+    left_out = bool(run.selected) and any(task.left_out for task in run.tasks.in_order())
+    return run.parent is None and not left_out

@@ -14,77 +14,64 @@ from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.children import DEEPEST, MAX_AT_A_DEPTH, ChildSpec, ItemState, Parent, child_id
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import ReleaseDigest, RunId, TaskName
+from nimbus.domain.ids import ReleaseDigest, TaskName
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.places import top_of
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.timing import not_before
 from nimbus.domain.writes import CreateRun, PutRun
-from nimbus.engine.agenda import Subject, about_children
-from nimbus.engine.decision import Answer, Decision, Nothing
-from nimbus.engine.rules.concurrency import queued_if_full
-from nimbus.engine.rules.new_run import built
+from nimbus.engine.decision import Answer, Decision, NoDecision
 from nimbus.engine.rules.release_checks import check_uses
+from nimbus.engine.rules.run_starts import built, queued_if_full
 from nimbus.engine.state import State
+from nimbus.engine.work_queue import Key
 
 
-def start_children(state: State, subject: Subject, now: datetime) -> Answer:
+def start_children(state: State, key: Key, now: datetime) -> Answer:
     """Begin a task that starts child runs; create its next child run; end the task after the last one."""
-    run = state.runs.live.get(subject.run)
-    task = None if run is None else run.tasks.get(subject.task)
+    run = state.runs.live.get(key.run)
+    task = None if run is None else run.tasks.get(key.task)
     if run is None or task is None or task.spec.children is None:
-        return Nothing()
+        return NoDecision()
     if task.state is TaskState.WAITING:
         return _begun(state, run, task, task.spec.children, now)
     if task.children is None or not child_runs.is_under_way(task):
-        return Nothing()
+        return NoDecision()
     return _next(state, run, task.spec.name, now)
 
 
-def take_in_end(state: State, subject: Subject) -> Answer:
+def take_in_end(state: State, key: Key) -> Answer:
     """Apply the end of an item's child run to the parent. A child run without a record has failed."""
-    run = state.runs.live.get(subject.run)
-    task = None if run is None else run.tasks.get(subject.task)
+    run = state.runs.live.get(key.run)
+    task = None if run is None else run.tasks.get(key.task)
     if run is None or task is None or task.children is None or not child_runs.is_under_way(task):
-        return Nothing()
-    child = child_runs.child_of(run, subject.task, subject.number)
-    is_open = task.children.states[subject.number] == ItemState.OPEN
+        return NoDecision()
+    child = child_runs.child_of(run, key.task, key.number)
+    is_open = task.children.states[key.number] == ItemState.OPEN
     if child is None or not is_open or child in state.runs.live:
-        return Nothing()
+        return NoDecision()
     found = state.runs.finished.get(child)
     ended = ItemState.FAILED if found is None else child_runs.item_state(found.state)
     why = "its record is gone" if found is None else found.reason
     reason = "" if ended is ItemState.SUCCEEDED else f"run {child}: {why}"
-    moved = child_runs.item_moved(run, subject.task, subject.number, ended, reason)
+    moved = child_runs.item_moved(run, key.task, key.number, ended, reason)
     return Decision(
         name="child_run_ended",
         writes=(PutRun(moved, run),),
-        about={"run": run.id, "task": subject.task, "child": child, "item_state": ended.name.lower()},
+        about={"run": run.id, "task": key.task, "child": child, "item_state": ended.name.lower()},
     )
-
-
-def is_awaited(state: State, child: RunId) -> bool:
-    """True when the end of a child run is not yet applied to its parent."""
-    found = state.runs.finished.get(child)
-    link = None if found is None else found.parent
-    parent = None if link is None else state.runs.live.get(link.run)
-    if link is None or parent is None:
-        return False
-    children = parent.tasks[link.task].children
-    is_last = children is not None and children.attempt == link.attempt
-    return is_last and children is not None and children.states[link.index] == ItemState.OPEN
 
 
 def _begun(state: State, run: Run, task: TaskRun, spec: ChildSpec, now: datetime) -> Answer:
     if not lifecycle.is_ready(run, task):
-        return Nothing()
+        return NoDecision()
     if (start := not_before(run, task)) is not None and start > now:
-        return Nothing(at=start)
+        return NoDecision(at=start)
     name = task.spec.name
     found = state.tasks.spec_of(run.id, task)
     if not isinstance(found, TaskSpec) or found.children is None:
-        return Nothing()  # its lists are read first
+        return NoDecision()  # its lists are read first
     known = found.children.for_each
     lists = {key: values for key in spec.templates if isinstance(values := known[key], tuple)}
     spec = found.children
@@ -124,7 +111,7 @@ def _depth(run: Run) -> int:
 
 def _next(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
     if run.state is RunState.QUEUED:
-        return Nothing()  # its start puts the task on the agenda
+        return NoDecision()  # its start queues the task
     spec, children = child_runs.parts(run, name)
     stopping = lifecycle.must_stop(run, name)  # child runs are stopped by their own rule: see `stops`
     index = None if stopping else children.first(ItemState.WAITING)
@@ -139,7 +126,7 @@ def _next(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
             about={"run": run.id, "task": name, "outcome": closed.tasks[name].attempts[-1].outcome or ""},
         )
     if index is None or run.paused is not None or under_way >= (spec.max_parallel or len(children.states)):
-        return Nothing()
+        return NoDecision()
     try:
         return _created(state, run, name, index, now)
     except RefusedError as exc:
@@ -153,9 +140,9 @@ def _next(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
 
 
 def _created(state: State, run: Run, name: TaskName, index: int, now: datetime) -> Answer:
-    subject = about_children(run.id, name)
-    if subject in state.builds.under_way:
-        return Nothing()  # other checks follow when the run is built
+    key = Key("children", run.id, name)
+    if key in state.builds.under_way:
+        return NoDecision()  # other checks follow when the run is built
     spec, children = child_runs.parts(run, name)
     record, release = _startable(state, spec)
     owner = state.catalog.team_of(run.pipeline) or None
@@ -184,7 +171,7 @@ def _created(state: State, run: Run, name: TaskName, index: int, now: datetime) 
         asked_at=now,
         submitted_by=run.submitted_by,
     )
-    made = built(state, subject, draft, run)
+    made = built(state, key, draft, run)
     if not isinstance(made, Run):
         return made
     made = queued_if_full(state, made)

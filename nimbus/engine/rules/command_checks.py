@@ -17,9 +17,10 @@ from nimbus.access.rules import (
 from nimbus.domain import commands as c
 from nimbus.domain import revisions
 from nimbus.domain.access import Principal
+from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.datasets import read_grant
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import RunId
+from nimbus.domain.ids import PipelineName, RunId
 from nimbus.engine.rules.dataset_commands import accepting
 from nimbus.engine.state import State
 
@@ -61,7 +62,7 @@ def target_of(state: State, command: c.Command | c.Unreadable) -> Target:
             f"pipeline {command.pipeline}", None if record is None else revisions.of_pipeline(record)
         )
     match command:
-        case c.SteerBackfill(backfill=backfill_id):
+        case c.ControlBackfill(backfill=backfill_id):
             backfill = state.catalog.backfills.get(backfill_id)
             return Target(
                 f"backfill {backfill_id}", None if backfill is None else revisions.of_backfill(backfill)
@@ -95,6 +96,17 @@ def check_access(state: State, queued: c.QueuedCommand, now: datetime) -> c.Queu
         if not has_grant(principal, command.needs_role, thing, state.settings.grants):
             _check_dataset(state, principal, command)
     return replace(queued, asked_by=principal)
+
+
+def known_pipeline(state: State, name: PipelineName) -> PipelineRecord:
+    """The record of a pipeline. Raises RefusedError if it is not in the catalog."""
+    record = state.catalog.pipelines.get(name)
+    if record is None:
+        raise RefusedError(
+            "unknown_pipeline",
+            f"pipeline {name} is not in the catalog: publish it first (`nimbus pipeline publish`).",
+        )
+    return record
 
 
 def lookups(state: State) -> Lookups:

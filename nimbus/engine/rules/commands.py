@@ -7,49 +7,36 @@ from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
-from nimbus.access.rules import check_new
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.access import AccessDeniedError
-from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
-from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import CommandId, InvalidNameError, PipelineName, run_id
-from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.settings import why_held
-from nimbus.domain.wording import counted, some_of
-from nimbus.engine.agenda import about_command
-from nimbus.engine.decision import Answer, Decision, Nothing, PrepareRelease, Refusal
+from nimbus.domain.ids import CommandId, PipelineName
+from nimbus.domain.wording import counted
+from nimbus.engine.decision import Answer, Decision, Done, NoDecision
 from nimbus.engine.rules.backfill_commands import (
-    backfills_of,
-    check_none_open,
+    controlled,
     created,
-    pinned_release,
-    steered,
 )
-from nimbus.engine.rules.catalog import activated, published, put, rewound
 from nimbus.engine.rules.command_checks import check_access, check_unchanged
-from nimbus.engine.rules.concurrency import queued_if_full
-from nimbus.engine.rules.consumers import consumer_put, consumer_removed
 from nimbus.engine.rules.dataset_commands import dataset_changed
-from nimbus.engine.rules.kept import check_second, handed_over
-from nimbus.engine.rules.live_runs import changed_run
-from nimbus.engine.rules.new_run import built
-from nimbus.engine.rules.outcome import outcome_of
-from nimbus.engine.rules.purges import noted, purge_ordered
-from nimbus.engine.rules.release_checks import check_release
+from nimbus.engine.rules.pipeline_commands import pipeline_changed
+from nimbus.engine.rules.run_commands import changed_run, purge_ordered, run_noted, run_started
 from nimbus.engine.rules.selections import next_parts
 from nimbus.engine.rules.settings import changed
 from nimbus.engine.rules.terms import check_successor
 from nimbus.engine.state import State
+from nimbus.engine.work_queue import Instant
 
 
-def answer_command(state: State, command: CommandId, now: datetime) -> Answer:
-    """Answer a command, unless an older one about the same pipeline or run waits."""
-    queued = state.commands.waiting.get(command)
+def answer_command(state: State, command: CommandId, instant: Instant) -> Answer:
+    """Answer a command, unless it rests, or an older one about the same pipeline or run waits."""
+    queued, now = state.commands.waiting.get(command), instant.wall
+    rests_until_s = state.commands.rests_until_s.get(command, instant.elapsed_s)
+    if rests_until_s > instant.elapsed_s:
+        return NoDecision(after_s=rests_until_s)
     if queued is None:
-        return Nothing()
+        return NoDecision()
     try:
         queued = check_access(state, queued, now)
     except AccessDeniedError as exc:
@@ -57,7 +44,7 @@ def answer_command(state: State, command: CommandId, now: datetime) -> Answer:
     if isinstance(queued.command, c.StopRun) and (starts := state.commands.waiting_reruns(queued)):
         return _withdrawn(state, queued, queued.command, starts, now)
     if not state.commands.lines.is_first(queued):
-        return Nothing()
+        return NoDecision()
     try:
         return _answer(state, queued, now)
     except RefusedError as exc:
@@ -85,21 +72,37 @@ def refuse_command(state: State, queued: c.QueuedCommand, code: str, why: str, n
 
 def _answer(state: State, queued: c.QueuedCommand, now: datetime) -> Answer:
     check_unchanged(state, queued)
+    done = _carried_out(state, queued, now)
+    if not isinstance(done, tuple):
+        return done
+    message, writes = done
+    return _consumed(state, queued, now, message=message, writes=writes)
+
+
+def _carried_out(  # noqa: C901 - one branch for each group of commands
+    state: State, queued: c.QueuedCommand, now: datetime
+) -> Done | Answer:
     command = queued.command
     if isinstance(command, c.PipelineCommand):
-        return _answer_about_pipeline(state, queued, command, now)
+        return pipeline_changed(state, queued, command, now)
     if isinstance(command, c.LiveRunCommand):
-        message, writes = changed_run(state, command, queued.submitted_by, now)
-        return _consumed(state, queued, now, message=message, writes=writes)
+        return changed_run(state, command, queued.submitted_by, now)
     if isinstance(command, c.SettingsCommand | c.TokenCommand | c.AccessCommand):
-        return _set(state, queued, command, now)
-    if isinstance(command, c.PurgeRuns | c.NoteRun | c.DatasetCommand):
-        return _with_storage(state, queued, command, now)
+        settings, message = changed(state, command, queued.submitted_by, now)
+        return message, (w.PutSettings(settings),)
+    if isinstance(command, c.DatasetCommand):
+        return dataset_changed(state, queued, command, now)
     match command:
         case c.StartRun():
-            return _start(state, queued, command, now)
-        case c.CreateBackfill() | c.SteerBackfill():
-            return _backfill(state, queued, command, now)
+            return run_started(state, queued, command, now)
+        case c.PurgeRuns():
+            return purge_ordered(state, queued, command, now)
+        case c.NoteRun():
+            return run_noted(state, queued, command, now)
+        case c.CreateBackfill():
+            return created(state, queued, command, now)
+        case c.ControlBackfill():
+            return controlled(state, command, now)
         case c.ActOnSelection():
             return _select(state, queued, command, now)
         case c.Abdicate():
@@ -110,32 +113,7 @@ def _answer(state: State, queued: c.QueuedCommand, now: datetime) -> Answer:
             assert_never(command)
 
 
-def _set(
-    state: State,
-    queued: c.QueuedCommand,
-    command: c.SettingsCommand | c.TokenCommand | c.AccessCommand,
-    now: datetime,
-) -> Decision:
-    settings, message = changed(state, command, queued.submitted_by, now)
-    return _consumed(state, queued, now, message=message, writes=(w.PutSettings(settings),))
-
-
-def _with_storage(
-    state: State, queued: c.QueuedCommand, command: c.PurgeRuns | c.NoteRun | c.DatasetCommand, now: datetime
-) -> Answer:
-    """Answer a command that may first have to store something."""
-    if isinstance(command, c.PurgeRuns | c.NoteRun):
-        said = (
-            noted(state, queued, command, now)
-            if isinstance(command, c.NoteRun)
-            else purge_ordered(state, queued, command, now)
-        )
-        return _consumed(state, queued, now, message=said) if isinstance(said, str) else said
-    done = dataset_changed(state, queued, command, now)
-    return _consumed(state, queued, now, message=done[0], writes=done[1]) if isinstance(done, tuple) else done
-
-
-def _select(state: State, queued: c.QueuedCommand, command: c.ActOnSelection, now: datetime) -> Answer:
+def _select(state: State, queued: c.QueuedCommand, command: c.ActOnSelection, now: datetime) -> Done | Answer:
     """Queue the next commands of a selection; with the last ones the selection is answered."""
     parts, rest = next_parts(queued, command, state.catalog.pipelines, now)
     writes = tuple(w.PutCommand(part, is_new=True) for part in parts)
@@ -147,43 +125,16 @@ def _select(state: State, queued: c.QueuedCommand, command: c.ActOnSelection, no
         )
     what = counted(rest.queued, "command")
     said = f"{what} queued, from {c.part_of(queued.id, 0)} on: `nimbus command list --of {queued.id}`"
-    return _consumed(state, queued, now, message=said, writes=writes)
+    return said, writes
 
 
-def _abdicate(state: State, queued: c.QueuedCommand, command: c.Abdicate, now: datetime) -> Decision:
+def _abdicate(state: State, queued: c.QueuedCommand, command: c.Abdicate, now: datetime) -> Done:
     if command.to:
         check_successor(state, command.to)
     by = queued.submitted_by if queued.asked_by is None else queued.asked_by.name
     abdication = c.Abdication(epoch=state.epoch, reason=command.reason, to=command.to, by=by, at=now)
     to = f" to {command.to}" if command.to else ""
-    return _consumed(
-        state,
-        queued,
-        now,
-        message=f"leadership of epoch {state.epoch} is given up{to}",
-        writes=(w.PutAbdication(abdication),),
-    )
-
-
-def _answer_about_pipeline(
-    state: State,
-    queued: c.QueuedCommand,
-    command: c.PipelineCommand,
-    now: datetime,
-) -> Answer:
-    match command:
-        case c.PublishRelease():
-            return _publish(state, queued, command, now)
-        case c.ActivatePipeline():
-            return _activate(state, queued, command, now)
-        case c.PausePipeline():
-            return _pause(state, queued, command, now)
-        case c.RewindSchedule():
-            return _rewind(state, queued, command, now)
-        case c.RemovePipeline():
-            return _remove(state, queued, command, now)
-        case c.SetOwner():
-            return _set_owner(state, queued, command, now)
+    return f"leadership of epoch {state.epoch} is given up{to}", (w.PutAbdication(abdication),)
 
 
 def _consumed(
@@ -196,7 +147,7 @@ def _consumed(
     writes: tuple[w.Write, ...] = (),
 ) -> Decision:
     """The end of a command: one transaction removes it, writes its outcome and does its changes."""
-    outcome = outcome_of(state, queued, code=code, message=message, now=now)
+    outcome = _outcome_of(state, queued, code=code, message=message, now=now)
     return Decision(
         name="command_accepted" if outcome.accepted else "command_refused",
         writes=(*writes, w.ConsumeCommand(outcome)),
@@ -210,228 +161,43 @@ def _consumed(
     )
 
 
-def _known(state: State, name: PipelineName) -> PipelineRecord:
-    record = state.catalog.pipelines.get(name)
-    if record is None:
-        raise RefusedError(
-            "unknown_pipeline",
-            f"pipeline {name} is not in the catalog: publish it first (`nimbus pipeline publish`).",
-        )
-    return record
+def _outcome_of(
+    state: State, queued: c.QueuedCommand, *, code: str, message: str, now: datetime
+) -> c.CommandOutcome:
+    """The outcome of a command; every code except `ok` is a refusal."""
+    return c.CommandOutcome(
+        command=queued.id,
+        accepted=code == "ok",
+        code=code,
+        message=message,
+        decided_at=now,
+        epoch=state.epoch,
+        run_id=queued.command.run_id if isinstance(queued.command, c.StartRun) else None,
+        kind=queued.command.type,
+        pipeline=_pipeline(state, queued),
+        names=_names(state, queued),
+        submitted_by=queued.submitted_by,
+        asked_by=queued.asked_by,
+        key=queued.key,
+    )
 
 
-def _prepared(state: State, release: ReleaseOf, owner: str | None) -> PipelineSpec | Answer:
-    """A release's definition from this disk, or a decision to fetch it, or `Nothing` while it is fetched.
-
-    `owner`: of its pipeline.
-
-    Raises:
-        RefusedError: the release is not available.
-    """
-    if release in state.commands.releases.under_way:
-        return Nothing()
-    found = state.commands.releases.results.get(release)
-    if found is None:
-        return Decision(
-            name="release_preparation_started",
-            effects=(PrepareRelease(release),),
-            about={"pipeline": release.pipeline, "release": release.digest},
-        )
-    if isinstance(found, Refusal):
-        raise RefusedError(found.code, found.message)
-    found = found.with_days(state.settings.days_of)
-    check_release(state, found, owner)
+def _names(state: State, queued: c.QueuedCommand) -> dict[str, str]:
+    """Names in the command; if it activates the newest release, also that release's digest."""
+    found, command = c.names_in(queued.command), queued.command
+    if (
+        isinstance(command, c.ActivatePipeline)
+        and command.digest is None
+        and command.pipeline in state.catalog.pipelines
+    ):
+        found["release"] = state.catalog.pipelines[command.pipeline].published
     return found
 
 
-def _publish(state: State, queued: c.QueuedCommand, command: c.PublishRelease, now: datetime) -> Answer:
-    release = ReleaseOf(command.pipeline, command.digest)
-    before = state.catalog.pipelines.get(command.pipeline)
-    first = None if queued.asked_by is None else queued.asked_by.owner
-    owner = first if before is None else before.owner
-    spec = _prepared(state, release, owner)
-    if not isinstance(spec, PipelineSpec):
-        return spec
-    if queued.asked_by is not None:
-        known = {*state.catalog.datasets, *(() if before is None else before.profile.datasets)}
-        for dataset in sorted({*spec.datasets} - known):
-            check_new(queued.asked_by, "dataset", dataset, state.settings.grants)
-    record = replace(published(before, release, spec, now), owner=owner)
-    runs: tuple[w.Write, ...] | Answer = ()
-    consumer: tuple[w.Write, ...] = ()
-    if command.activate:
-        record = activated(record, release, spec, now)
-        runs = handed_over(state, queued, release, spec, now)
-        consumer = consumer_put(state, spec)
-    if not isinstance(runs, tuple):
-        return runs
-    said = "published and activated" if command.activate else "published"
-    return _consumed(
-        state,
-        queued,
-        now,
-        message=f"{said} release {command.digest[:12]} of {command.pipeline}{_said_of(runs)}",
-        writes=(put(record, before), *consumer, *runs),
-    )
-
-
-def _activate(state: State, queued: c.QueuedCommand, command: c.ActivatePipeline, now: datetime) -> Answer:
-    record = _known(state, command.pipeline)
-    release = ReleaseOf(record.name, command.digest or record.published)
-    spec = _prepared(state, release, record.owner)
-    if not isinstance(spec, PipelineSpec):
-        return spec
-    active = activated(record, release, spec, now)
-    runs = handed_over(state, queued, release, spec, now)
-    if not isinstance(runs, tuple):
-        return runs
-    return _consumed(
-        state,
-        queued,
-        now,
-        message=f"release {release.digest[:12]} of {record.name} is active{_said_of(runs)}",
-        writes=(put(active, record), *consumer_put(state, spec, drop=command.drop_due), *runs),
-    )
-
-
-def _said_of(runs: tuple[w.Write, ...]) -> str:
-    """What an activation does with runs that are kept running, as a part of its answer."""
-    stopped = [f"; run {write.run.id} is being stopped" for write in runs if isinstance(write, w.PutRun)]
-    then = " when that has ended" if stopped else ""
-    started = [f"; run {write.run.id} starts{then}" for write in runs if isinstance(write, w.CreateRun)]
-    return "".join((*stopped, *started))
-
-
-def _pause(state: State, queued: c.QueuedCommand, command: c.PausePipeline, now: datetime) -> Decision:
-    record = _known(state, command.pipeline)
-    if record.state is PipelineState.INACTIVE:
-        raise RefusedError(
-            "not_active", f"pipeline {record.name} was never activated: there is nothing to pause."
-        )
-    paused = replace(record, state=PipelineState.PAUSED, updated_at=now)
-    return _consumed(
-        state,
-        queued,
-        now,
-        message=f"{record.name} is paused: its schedule does not fire; runs under way go on",
-        writes=(put(paused, record),),
-    )
-
-
-def _rewind(state: State, queued: c.QueuedCommand, command: c.RewindSchedule, now: datetime) -> Decision:
-    record = _known(state, command.pipeline)
-    back = rewound(record, now)
-    if back is None:
-        message = f"the schedule of {record.name} is not ahead of the leader's clock: nothing to set back"
-        return _consumed(state, queued, now, message=message)
-    message = (
-        f"the schedule of {record.name} goes on from {now:%Y-%m-%d %H:%M:%S}Z, back from "
-        f"{record.furthest:%Y-%m-%d %H:%M:%S}Z: {command.reason}"
-    )
-    return _consumed(state, queued, now, message=message, writes=(put(back, record),))
-
-
-def _set_owner(state: State, queued: c.QueuedCommand, command: c.SetOwner, now: datetime) -> Decision:
-    record = _known(state, command.pipeline)
-    owned = replace(record, owner=command.owner, updated_at=now)
-    message = f"{record.name} {f'belongs to {command.owner}' if command.owner else 'has no owner'}"
-    return _consumed(state, queued, now, message=message, writes=(put(owned, record),))
-
-
-def _remove(state: State, queued: c.QueuedCommand, command: c.RemovePipeline, now: datetime) -> Decision:
-    record = _known(state, command.pipeline)
-    live = sorted(state.runs.of(record.name))
-    if live:
-        raise RefusedError(
-            "pipeline_in_use",
-            f"pipeline {record.name} has {len(live)} live runs ({some_of(live)}): stop or await them.",
-        )
-    check_none_open(state, record)
-    index = state.catalog.intervals.get(record.name)
-    return _consumed(
-        state,
-        queued,
-        now,
-        message=f"{record.name} is out of the catalog; its releases and history stay in storage",
-        writes=(
-            w.RemovePipelineRecord(record),
-            *consumer_removed(state, record.name),
-            *backfills_of(state, record),
-            *(() if index is None else (w.PutIntervals(record.name, None, index),)),
-        ),
-    )
-
-
-def _start(state: State, queued: c.QueuedCommand, command: c.StartRun, now: datetime) -> Answer:
-    try:
-        run_id(command.run_id)  # it becomes part of paths
-    except InvalidNameError as exc:
-        raise RefusedError(exc.code, str(exc)) from exc
-    record = _known(state, command.pipeline)
-    same = state.runs.live.get(command.run_id) or state.runs.finished.get(command.run_id)
-    if same is not None:
-        if same.pipeline != record.name:
-            raise RefusedError("run_exists", f"run {command.run_id} exists already, of another pipeline.")
-        return _consumed(
-            state, queued, now, message=f"run {command.run_id} was started before; nothing is started twice"
-        )
-    if command.rerun_of in state.runs.live:
-        return Nothing()  # the end of that run puts the command on the agenda
-    release = command.release or record.release
-    if release is None:
-        raise RefusedError(
-            "not_active",
-            f"pipeline {record.name} has no active release: `nimbus pipeline activate {record.name}`.",
-        )
-    if record.name in state.catalog.quarantined:
-        raise RefusedError(
-            "quarantined", f"pipeline {record.name} is quarantined: {state.catalog.quarantined[record.name]}"
-        )
-    draft = Draft(
-        id=command.run_id,
-        pipeline=record.name,
-        release=release,
-        parameters=command.parameters,
-        logical_date=command.logical_date or now,
-        data_interval=command.data_interval,
-        cause=RunCause.MANUAL,
-        priority=command.priority,
-        asked_at=now,
-        submitted_by=queued.submitted_by,
-        selection=command.selection,
-    )
-    run = built(state, about_command(queued.id), draft)
-    if not isinstance(run, Run):
-        return run
-    check_second(state, run)
-    run = queued_if_full(state, run)
-    what = "is queued" if run.state is RunState.QUEUED else "started"
-    if run.state is RunState.QUEUED and (held := why_held(record, state.settings.holds)) is not None:
-        what += f": {held}"
-    return _consumed(
-        state,
-        queued,
-        now,
-        message=f"run {run.id} of release {run.release[:12]} {what}",
-        writes=(w.CreateRun(run),),
-    )
-
-
-def _backfill(
-    state: State, queued: c.QueuedCommand, command: c.CreateBackfill | c.SteerBackfill, now: datetime
-) -> Answer:
-    if isinstance(command, c.SteerBackfill):
-        message, writes = steered(state, command, now)
-        return _consumed(state, queued, now, message=message, writes=writes)
-    record = _known(state, command.pipeline)
-    same = state.catalog.backfills.get(command.backfill)
-    if same is not None and same.pipeline == record.name:
-        return _consumed(
-            state, queued, now, message=f"backfill {same.id} was created before: it is {same.state}"
-        )
-    release = ReleaseOf(record.name, pinned_release(command, record))
-    spec = _prepared(state, release, record.owner)
-    if not isinstance(spec, PipelineSpec):
-        return spec
-    message, writes = created(state, queued, command, record, spec, now)
-    return _consumed(state, queued, now, message=message, writes=writes)
+def _pipeline(state: State, queued: c.QueuedCommand) -> PipelineName | None:
+    """The pipeline that a command names, or that of its run or backfill."""
+    names = ("pipeline", "run_id", "backfill")
+    pipeline, run_id, backfill_id = (getattr(queued.command, name, None) for name in names)
+    backfill = state.catalog.backfills.get(backfill_id) if backfill_id else None
+    of = state.runs.live.get(run_id) if run_id else backfill
+    return pipeline or (None if of is None else of.pipeline)

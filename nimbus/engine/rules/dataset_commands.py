@@ -13,8 +13,8 @@ from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName
 from nimbus.domain.publications import Accepted, Change, OutsideData, Version, content_of
 from nimbus.domain.run_number import next_number
-from nimbus.domain.writes import PutDataset, RemoveDatasetRecord, Write
-from nimbus.engine.decision import Answer, Decision, Nothing, Refusal, StoreVersions
+from nimbus.domain.writes import PutDataset, RemoveDatasetRecord
+from nimbus.engine.decision import Answer, Decision, Done, NoDecision, Refusal, StoreVersions
 from nimbus.engine.rules.datasets import with_version
 from nimbus.engine.state import State
 
@@ -24,14 +24,14 @@ MAX_NAMED = 5
 
 def dataset_changed(
     state: State, queued: QueuedCommand, command: DatasetCommand, now: datetime
-) -> tuple[str, tuple[Write, ...]] | Answer:
-    """The answer to the client, and the writes; or a decision that must come first, or `Nothing` to wait.
+) -> Done | Answer:
+    """The answer to the client, and the writes; or a decision that must come first, or `NoDecision` to wait.
 
     Raises:
         RefusedError: the command cannot be carried out.
     """
     if queued.id in state.commands.stored.under_way:
-        return Nothing()
+        return NoDecision()
     if isinstance(command, WithdrawDataset):
         return _withdrawn(state, queued, command, now)
     if isinstance(command, RemoveDataset):
@@ -84,9 +84,7 @@ def accepting(state: State, name: DatasetName) -> tuple[PipelineRecord, Accepted
     )
 
 
-def _withdrawn(
-    state: State, queued: QueuedCommand, command: WithdrawDataset, now: datetime
-) -> tuple[str, tuple[Write, ...]] | Answer:
+def _withdrawn(state: State, queued: QueuedCommand, command: WithdrawDataset, now: datetime) -> Done | Answer:
     name, partition = command.dataset, command.partition
     dataset = state.catalog.datasets.get(name)
     if dataset is None or not dataset.published or dataset.removing:
@@ -127,9 +125,7 @@ def _withdrawn(
     return f"version {current.number} of {name} is withdrawn: that of {by} is published again", (write,)
 
 
-def _removed(
-    state: State, queued: QueuedCommand, command: RemoveDataset
-) -> tuple[str, tuple[Write, ...]] | Answer:
+def _removed(state: State, queued: QueuedCommand, command: RemoveDataset) -> Done | Answer:
     name = command.dataset
     dataset = state.catalog.datasets.get(name)
     if dataset is None:

@@ -20,7 +20,7 @@ from nimbus.engine.decision import Decision
 from nimbus.engine.state import State
 
 
-def noted(state: State, decision: Decision) -> Decision:
+def with_datasets(state: State, decision: Decision) -> Decision:
     """The decision, with the datasets that its tasks publish, and how far its runs have read what is new."""
     writes = tuple(_with_sequences(state, decision.writes))
     changed: dict[DatasetName, Dataset] = {}
@@ -125,7 +125,7 @@ def _after(
     def may_drop(other: Version) -> bool:
         older = min(oldest.get(other.partition, other.number), oldest.get(None, other.number))
         is_stored = other.run not in state.runs and other not in dataset.unstored
-        return state.census_taken and is_stored and older >= other.number
+        return state.is_loaded and is_stored and older >= other.number
 
     owned = replace(dataset, pipeline=pipeline, partition=publication.partition)
     record = state.catalog.pipelines.get(pipeline)

@@ -28,17 +28,16 @@ from nimbus.domain.pipeline import Schedule
 from nimbus.domain.publications import KEY_PATTERN, Read, Version, interval_in
 from nimbus.domain.run import DataCause, Run, RunCause
 from nimbus.domain.writes import CreateRun, PutDataset, PutDue, PutRun
-from nimbus.engine.agenda import about_pipeline
-from nimbus.engine.decision import Answer, Decision, Nothing
-from nimbus.engine.rules.concurrency import queued_if_full
-from nimbus.engine.rules.new_run import built
+from nimbus.engine.decision import Answer, Decision, NoDecision
+from nimbus.engine.rules.run_starts import built, queued_if_full
 from nimbus.engine.state import State
+from nimbus.engine.work_queue import Key
 
 SUBMITTED_BY = "data"
 """The requester of a run that data have started."""
 
 
-def noted(state: State, decision: Decision, now: datetime) -> Decision:
+def with_due(state: State, decision: Decision, now: datetime) -> Decision:
     """The decision, with what its changes of datasets make due.
 
     Every change of a partition's version counts, whichever rule writes it: see `changes`. What a run pins
@@ -111,16 +110,16 @@ def start_by_data(state: State, record: PipelineRecord, now: datetime) -> Answer
     """Create the run of the oldest target that is due and complete, if another run is allowed."""
     due = state.catalog.due.get(record.name)
     if due is None or not due.is_due or record.release is None:
-        return Nothing()
+        return NoDecision()
     if record.state is not PipelineState.ACTIVE or not state.catalog.may_start(record.name):
-        return Nothing()
+        return NoDecision()
     live = [state.runs.live[run] for run in state.runs.of(record.name)]
-    if about_pipeline(record.name) in state.builds.under_way or not has_room(live, record.profile):
-        return Nothing()  # the end of a run puts it on the agenda
+    if Key("pipeline", record.name) in state.builds.under_way or not has_room(live, record.profile):
+        return NoDecision()  # the end of a run queues it
     if now < (after := due.may_start_at):
         dated = due.dated_by(now)
         if dated == due:
-            return Nothing(at=after)
+            return NoDecision(at=after)
         return Decision(name="due_dated_again", writes=(PutDue(record.name, dated, due),))
     dates = {run.logical_date for run in live}
     facts, before = facts_of(due, state.catalog.datasets), state.catalog.looked.get(record.name)
@@ -129,11 +128,11 @@ def start_by_data(state: State, record: PipelineRecord, now: datetime) -> Answer
         if found.left is not None:
             return _started(state, record, due, found, now)
         if found.not_before is not None:
-            return Nothing(at=found.not_before)
+            return NoDecision(at=found.not_before)
         all_lack &= found.read is not None
     if all_lack and due.schedule is not None:
         state.catalog.looked[record.name] = facts
-    return Nothing()  # a publication of what is missing puts it on the agenda
+    return NoDecision()  # a publication of what is missing queues it
 
 
 def _started(state: State, record: PipelineRecord, due: Due, found: DueTarget, now: datetime) -> Answer:
@@ -156,7 +155,7 @@ def _started(state: State, record: PipelineRecord, due: Due, found: DueTarget, n
         may_exist=True,  # of an earlier pipeline of this name, whose starts were counted from 1, too
     )
     try:
-        run = built(state, about_pipeline(record.name), draft)
+        run = built(state, Key("pipeline", record.name), draft)
     except RefusedError as exc:
         refused = None if exc.code == "run_exists" else RefusedStart(why=str(exc), at=now)
         number = number if refused is not None else 2 * number  # there may be thousands of such runs

@@ -1,4 +1,4 @@
-"""Records once that a run, task, pipeline or dataset is or will be late. `rules.raised` raises the alert.
+"""Records once that a run, task, pipeline or dataset is or will be late. `raised_alerts` raises the alert.
 
 A pipeline misses its deadline even if there is no run, so that is recorded in the pipeline's health.
 """
@@ -20,7 +20,7 @@ from nimbus.domain.pipeline_health import PipelineHealth, fastest
 from nimbus.domain.run import RunState
 from nimbus.domain.timing import begins_by, late_at, passed, task_late_at
 from nimbus.domain.writes import PutHealth, PutRun
-from nimbus.engine.decision import Answer, Decision, Nothing
+from nimbus.engine.decision import Answer, Decision, NoDecision
 from nimbus.engine.state import State
 
 
@@ -28,10 +28,10 @@ def watch_deadline(state: State, name: PipelineName, now: datetime) -> Answer:
     """Record that the last deadline was missed, or that the next one will be."""
     record = state.catalog.pipelines.get(name)
     if record is None or not _is_watched(state, record):
-        return Nothing()
+        return NoDecision()
     schedule, deadline = record.profile.schedule, record.profile.deadline
     if schedule is None or deadline is None:
-        return Nothing()
+        return NoDecision()
     health = state.alerts.health.get(name) or PipelineHealth(name=name)
     last, coming = last_until(schedule, deadline, now), first_after(schedule, deadline, now)
     # A deadline that was set after its time had passed does not count.
@@ -42,7 +42,7 @@ def watch_deadline(state: State, name: PipelineName, now: datetime) -> Answer:
     soon = _foretold_at(state, record, schedule, deadline, coming)
     if soon is not None and soon <= now:
         return _noted(state, replace(health, foretold=coming), "deadline_in_danger", coming)
-    return Nothing(at=soon or coming)
+    return NoDecision(at=soon or coming)
 
 
 def _is_watched(state: State, record: PipelineRecord) -> bool:
@@ -104,20 +104,20 @@ def watch_dataset(state: State, name: DatasetName, now: datetime) -> Answer:
             kept = {one: at for one, at in health.stale.items() if one in record.profile.fresh}
             return _noted(state, replace(health, stale={**kept, name: newest}), "dataset_late", due)
         coming.append(due)
-    return Nothing(at=min(coming, default=None))
+    return NoDecision(at=min(coming, default=None))
 
 
 def note_late(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
     """Record the lateness of a run or of one of its tasks. `name` is empty for the whole run."""
     run = state.runs.live.get(run_id)
     if run is None:
-        return Nothing()
+        return NoDecision()
     if name:
         return _note_task(state, run_id, name, now)
     usual = fastest(state.alerts.health.get(run.pipeline))
     found = passed(run, now, usual)
     if not found:
-        return Nothing(at=min((at for at in late_at(run, usual).values() if at > now), default=None))
+        return NoDecision(at=min((at for at in late_at(run, usual).values() if at > now), default=None))
     return Decision(
         name="run_late",
         writes=(PutRun(replace(run, late=(*run.late, *found)), run),),
@@ -129,10 +129,10 @@ def _note_task(state: State, run_id: RunId, name: TaskName, now: datetime) -> An
     run = state.runs.live[run_id]
     task = run.tasks[name]
     if not task.spec.kind.uses_worker and not is_ready(run, task):
-        return Nothing()
+        return NoDecision()
     due = task_late_at(run, task)
     if due is None or due > now:
-        return Nothing(at=due)
+        return NoDecision(at=due)
     noted = replace(task, warned=max(1, task.tried))
     return Decision(
         name="task_late",

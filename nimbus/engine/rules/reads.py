@@ -24,11 +24,11 @@ from nimbus.domain.reads import (
 from nimbus.domain.run import Places, Run
 from nimbus.domain.task_run import TaskState
 from nimbus.domain.writes import PutRun
-from nimbus.engine.agenda import about_pins
-from nimbus.engine.decision import Answer, Decision, FindVersions, Nothing, Refusal
+from nimbus.engine.decision import Answer, Decision, FindVersions, NoDecision, Refusal
 from nimbus.engine.rules.release_checks import check_reader
 from nimbus.engine.state import State
 from nimbus.engine.state.tasks import Pins
+from nimbus.engine.work_queue import Key
 
 MAX_AT_ONCE = 400_000
 """Limit of the bytes that one transaction pins. ZooKeeper accepts 1 MB, and a larger read is pinned alone."""
@@ -37,20 +37,20 @@ _BYTES = 80
 
 
 def pin_reads(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
-    """Pin what a ready task reads: a publication of what is missing puts the task on the agenda again.
+    """Pin what a ready task reads: a publication of what is missing queues the task again.
 
     The versions are found by an effect, because some are in history alone: by one for all tasks of a run that
     wait for data of others. They are pinned in one transaction with the run's record, and never change.
     """
-    run, subject = state.runs.live.get(run_id), about_pins(run_id, name)
-    if run is None or subject in state.tasks.pins.under_way or not lifecycle.is_ready(run, run.tasks[name]):
-        return Nothing()
+    run, key = state.runs.live.get(run_id), Key("pins", run_id, name)
+    if run is None or key in state.tasks.pins.under_way or not lifecycle.is_ready(run, run.tasks[name]):
+        return NoDecision()
     if run.holds is not Places.ALL and not awaits_inputs(run, name):
-        return Nothing()  # the run gets its place first, see `pinned_apart`
+        return NoDecision()  # the run gets its place first, see `pinned_apart`
     others = (state.runs.live[other] for other in state.runs.of(run.pipeline) if other != run_id)
     if any(read.new for read in to_pin(run, name)) and any(map(reads_new, others)):
-        return Nothing()  # the end of the other run tells what is new, and puts this one on the agenda
-    found = state.tasks.pins.results.get(subject)
+        return NoDecision()  # the end of the other run tells what is new, and queues this one
+    found = state.tasks.pins.results.get(key)
     if isinstance(found, Refusal):
         return _failed(run, name, found.message, now)
     try:  # in the turn that pins: since the run's creation, the grant may be taken away, or the data removed
@@ -58,7 +58,7 @@ def pin_reads(state: State, run_id: RunId, name: TaskName, now: datetime) -> Ans
     except RefusedError as exc:
         return _failed(run, name, str(exc), now)
     if isinstance(found, Lacking):
-        return Nothing() if _is_current(state, found) else _look_up(state, run, name, now)
+        return NoDecision() if _is_current(state, found) else _look_up(state, run, name, now)
     if found is None or found.keys() <= run.pins.keys():  # pinned already, here or for another task
         return _look_up(state, run, name, now)
     if _is_read(state, run, found):
@@ -104,7 +104,7 @@ def _look_up(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
         for read in to_pin(run, name):
             dataset = state.catalog.datasets.get(read.dataset)
             if missing(read, run, dataset):
-                return Nothing()
+                return NoDecision()
             needs = Partitions()
             if dataset is not None and read.new:
                 needs = Partitions(since=dataset.taken_by(run.pipeline))
@@ -114,7 +114,7 @@ def _look_up(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
     except ReadError as exc:
         return _failed(run, name, str(exc), now)
     if not asked or (awaits_inputs(run, name) and state.tasks.finder(run.id) not in (None, name)):
-        return Nothing()
+        return NoDecision()
     about = {"run": run.id, "task": name}
     return Decision(name="reads_looked_up", effects=(FindVersions(run, name, tuple(asked)),), about=about)
 

@@ -1,4 +1,4 @@
-"""Checks a release against the cluster when it is published or activated."""
+"""Checks a release, and what a run uses, against the cluster and the grants of the time."""
 
 from __future__ import annotations
 
@@ -8,17 +8,42 @@ from itertools import chain
 
 from nimbus.definition.calendar_file import calendar_file
 from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource, Thing, role_on
-from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.datasets import first_grant, read_grant
 from nimbus.domain.drafts import unknown_variable
+from nimbus.domain.due import MAX_CONSUMERS, Due
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.publications import Accepted, Publication, Read
 from nimbus.domain.schema import check_schema
+from nimbus.engine.decision import Answer, Decision, NoDecision, PrepareRelease, Refusal
 from nimbus.engine.rules.command_checks import lookups
-from nimbus.engine.rules.consumers import check_consumers
 from nimbus.engine.state import State
+
+
+def prepared_release(state: State, release: ReleaseOf, owner: str | None) -> PipelineSpec | Answer:
+    """A release's definition from this disk, or a decision to fetch it, or `NoDecision` while it is fetched.
+
+    `owner`: of its pipeline.
+
+    Raises:
+        RefusedError: the release is not available.
+    """
+    if release in state.commands.releases.under_way:
+        return NoDecision()
+    found = state.commands.releases.results.get(release)
+    if found is None:
+        return Decision(
+            name="release_preparation_started",
+            effects=(PrepareRelease(release),),
+            about={"pipeline": release.pipeline, "release": release.digest},
+        )
+    if isinstance(found, Refusal):
+        raise RefusedError(found.code, found.message)
+    found = found.with_days(state.settings.days_of)
+    check_release(state, found, owner)
+    return found
 
 
 def check_release(state: State, spec: PipelineSpec, owner: str | None) -> None:
@@ -218,3 +243,41 @@ def _check_partitions(state: State, spec: PipelineSpec) -> None:
                 f"dataset {one.dataset} is published with `partition: {known.partition}`, and its "
                 f"versions cannot be read as `{one.partition}`: publish a dataset of another name.",
             )
+
+
+def check_consumers(state: State, spec: PipelineSpec) -> None:
+    """Raise RefusedError if a transaction would start too many pipelines, or too many read what is new."""
+    own = {read.dataset for read in spec.reads if read.starts}
+    others = (record for record in state.catalog.pipelines.values() if record.name != spec.name)
+    of_others = (
+        names
+        for record in others
+        if record.state is not PipelineState.INACTIVE
+        for names in record.profile.published_together
+        if own.intersection(names)
+    )
+    for names in sorted({*spec.published_together, *of_others, *((name,) for name in own)}):
+        started = {due.pipeline for name in names for due in _started_by(state, name)} - {spec.name}
+        if len(started) + bool(own.intersection(names)) > MAX_CONSUMERS:
+            raise RefusedError(
+                "too_many_consumers",
+                f"{_said(names)} would start more than {MAX_CONSUMERS} pipelines, which is the limit: let "
+                "one of them start others, or start by a schedule.",
+            )
+    for name in sorted({read.dataset for read in spec.reads if read.new}):
+        dataset = state.catalog.datasets.get(name)
+        taken = set(dataset.taken if dataset else ()).intersection(state.catalog.pipelines) - {spec.name}
+        if len(taken) >= MAX_CONSUMERS:
+            raise RefusedError(
+                "too_many_consumers",
+                f"{MAX_CONSUMERS} pipelines read what is new in dataset {name} already, which is the limit: "
+                "remove one of them, or read another dataset.",
+            )
+
+
+def _started_by(state: State, name: DatasetName) -> Iterator[Due]:
+    return (due for due in state.catalog.consumers_of(name) if due.starts_on(name))
+
+
+def _said(names: tuple[DatasetName, ...]) -> str:
+    return f"dataset {names[0]}" if len(names) == 1 else f"a task that publishes {', '.join(names)}"

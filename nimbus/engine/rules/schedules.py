@@ -14,14 +14,12 @@ from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import CatchUp, Schedule
 from nimbus.domain.run import Run, RunCause
-from nimbus.domain.writes import CreateRun
-from nimbus.engine.agenda import about_pipeline
-from nimbus.engine.decision import Answer, Decision, Nothing
-from nimbus.engine.rules.catalog import put
-from nimbus.engine.rules.concurrency import is_skipped, queued_if_full, replaced
+from nimbus.domain.writes import CreateRun, PutPipeline
+from nimbus.engine.decision import Answer, Decision, NoDecision
 from nimbus.engine.rules.due import start_by_data
-from nimbus.engine.rules.new_run import build, built
+from nimbus.engine.rules.run_starts import build, built, is_skipped, queued_if_full, replaced
 from nimbus.engine.state import Built, State
+from nimbus.engine.work_queue import Key
 
 MISFIRE_GRACE = timedelta(minutes=1)
 """A fire time that is this late, for example after a takeover, is still on time for `catchup: none`."""
@@ -37,25 +35,25 @@ def fire_schedule(state: State, name: PipelineName, now: datetime) -> Answer:
     """Start the run of a pipeline's first fire time that is due, or what its data make due."""
     record = state.catalog.pipelines.get(name)
     if record is None:
-        return Nothing()
+        return NoDecision()
     if (profile := record.profile.with_days(state.settings.days_of)) is not record.profile:
         return _followed(record, profile)
     if record.profile.starts_by_data:
         return start_by_data(state, record, now)
     schedules = record.profile.schedules
     if record.state is not PipelineState.ACTIVE or not schedules or not state.catalog.may_start(name):
-        return Nothing()
-    subject = about_pipeline(name)
-    if subject in state.builds.under_way:
-        return Nothing()
+        return NoDecision()
+    key = Key("pipeline", name)
+    if key in state.builds.under_way:
+        return NoDecision()
     firsts = pending(record)
     if not firsts:
-        return Nothing()
+        return NoDecision()
     due, schedule = min(firsts, key=lambda first: first[0])  # at the same time, as they are in the file
     if due > now:
         return _prepared(state, record, schedule, due, now)
     passed = fires_between(schedule, record.position_of(schedule) or now, now, MAX_AT_ONCE)
-    begun = state.builds.results.get(subject)
+    begun = state.builds.results.get(key)
     if begun is not None and (begun.draft.release, begun.draft.schedule) != (record.release, schedule.name):
         begun = None  # another release has become active since, or another schedule is first
     return _fired(state, record, schedule, _next(schedule, passed, begun, now), now)
@@ -65,7 +63,7 @@ def _followed(record: PipelineRecord, profile: Profile) -> Decision:
     """Copy changed calendars of the cluster into the record, before any fire time is decided by it."""
     return Decision(
         name="calendar_followed",
-        writes=(put(replace(record, profile=profile), record),),
+        writes=(PutPipeline(replace(record, profile=profile), record),),
         about={"pipeline": record.name},
     )
 
@@ -123,12 +121,12 @@ def _prepared(
 ) -> Answer:
     """Build the run of the next fire time shortly before it. If that fails, build it again when it is due."""
     if record.release is None or now < due - PREPARED_BEFORE:
-        return Nothing(at=due - PREPARED_BEFORE)
-    subject = about_pipeline(record.name)
+        return NoDecision(at=due - PREPARED_BEFORE)
+    key = Key("pipeline", record.name)
     draft = replace(_draft(record, schedule, record.release, due, due), is_early=True)
-    if (found := state.builds.results.get(subject)) is not None and found.draft.id == draft.id:
-        return Nothing(at=due)
-    return build(state, subject, draft)
+    if (found := state.builds.results.get(key)) is not None and found.draft.id == draft.id:
+        return NoDecision(at=due)
+    return build(state, key, draft)
 
 
 def _draft(
@@ -173,7 +171,7 @@ def _fired(state: State, record: PipelineRecord, schedule: Schedule, step: _Step
     if draft.id in state.runs:  # started by hand under this fire time's id
         return _skipped(record, _moved(passed_over, schedule, (due,), f"run {draft.id} exists already", now))
     try:
-        run = built(state, about_pipeline(record.name), draft)
+        run = built(state, Key("pipeline", record.name), draft)
     except RefusedError as exc:
         refused = _skipped(record, _moved(passed_over, schedule, (due,), f"refused: {exc}", now))
         return replace(refused, name="schedule_refused", about={**refused.about, "error": str(exc)})
@@ -183,7 +181,7 @@ def _fired(state: State, record: PipelineRecord, schedule: Schedule, step: _Step
     return Decision(
         name="schedule_fired",
         writes=(
-            put(passed_over.moved(schedule, due), record),
+            PutPipeline(passed_over.moved(schedule, due), record),
             CreateRun(run),
             *replaced(state, record, run, now),
         ),
@@ -197,7 +195,9 @@ def _fired(state: State, record: PipelineRecord, schedule: Schedule, step: _Step
 
 
 def _skipped(before: PipelineRecord, record: PipelineRecord) -> Decision:
-    return Decision(name="schedule_skipped", writes=(put(record, before),), about=_about(before, record))
+    return Decision(
+        name="schedule_skipped", writes=(PutPipeline(record, before),), about=_about(before, record)
+    )
 
 
 def _about(before: PipelineRecord, record: PipelineRecord) -> dict[str, str]:

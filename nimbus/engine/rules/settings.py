@@ -45,7 +45,7 @@ from nimbus.domain.settings import (
 )
 from nimbus.domain.wording import counted, some_of
 from nimbus.domain.writes import PutSettings
-from nimbus.engine.decision import Answer, Decision, Nothing
+from nimbus.engine.decision import Answer, Decision, NoDecision
 from nimbus.engine.state import State
 
 K = TypeVar("K")
@@ -178,7 +178,7 @@ def end_hold(state: State, name: str, now: datetime) -> Answer:
     hold = state.settings.holds.get(name)
     due = None if hold is None else hold.next_change
     if hold is None or due is None or due > now:
-        return Nothing(at=due)
+        return NoDecision(at=due)
     holds = _without(state.settings.holds, name)
     if hold.until is None:
         holds[name] = replace(hold, alerted=True)

@@ -8,16 +8,16 @@ from nimbus.domain import terms
 from nimbus.domain.commands import Abdication
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.writes import CreateTerm, PutAbdication, PutTerm, RaiseSchema, Write
-from nimbus.engine.agenda import Instant
-from nimbus.engine.decision import Answer, Decision, Nothing, ResignLeadership
+from nimbus.engine.decision import Answer, Decision, NoDecision, ResignLeadership
 from nimbus.engine.state import State
+from nimbus.engine.work_queue import Instant
 
 
 def keep_term(state: State, now: Instant) -> Answer:
     """Open this leader's term, and close an open term before it. Add what was adopted after all is read."""
     keeper = state.leadership.terms
     if keeper is None:
-        return Nothing()
+        return NoDecision()
     if keeper.own is None:
         before = keeper.before
         closed: tuple[PutTerm, ...] = ()
@@ -36,7 +36,7 @@ def keep_term(state: State, now: Instant) -> Answer:
                 "ended_by": "" if before is None or before.end is None else before.end.cause,
             },
         )
-    if state.census_taken and keeper.own.adopted is None and keeper.own.end is None:
+    if state.is_loaded and keeper.own.adopted is None and keeper.own.end is None:
         took_s = round(now.elapsed_s - keeper.elected_s, 6)
         term = replace(terms.seen(keeper.own, now.wall), takeover_s=took_s, adopted=keeper.found)
         return Decision(
@@ -44,7 +44,7 @@ def keep_term(state: State, now: Instant) -> Answer:
             writes=(PutTerm(term),),
             about={"takeover_s": f"{took_s:.3f}", "attempts": str(keeper.found.attempts)},
         )
-    return Nothing()
+    return NoDecision()
 
 
 def raise_schema(state: State, now: Instant) -> Answer:
@@ -55,10 +55,10 @@ def raise_schema(state: State, now: Instant) -> Answer:
     The resignation follows from the written record, so it also happens if the reply to the write is lost.
     """
     if state.leadership.none_older_since is None:
-        return Nothing()
+        return NoDecision()
     due_s = state.leadership.none_older_since + state.policy.raise_schema_after.total_seconds()
     if now.elapsed_s < due_s:
-        return Nothing(after_s=due_s)
+        return NoDecision(after_s=due_s)
     newest = state.policy.newest_schema
     reason = f"the cluster's schema was raised from {state.leadership.schema} to {newest}"
     writes: tuple[Write, ...] = (
@@ -79,7 +79,7 @@ def resign_as_recorded(state: State) -> Answer:
     """Resign if the record of an abdication names this epoch; a record of an earlier epoch is done."""
     asked = state.leadership.abdication
     if asked is None or asked.epoch != state.epoch or state.leadership.resigning:
-        return Nothing()
+        return NoDecision()
     return Decision(
         name="resignation_started",
         effects=(ResignLeadership(asked.reason, asked.to),),

@@ -20,10 +20,10 @@ from nimbus.domain.upstream import WaitState, judge, upstream_of
 from nimbus.domain.waits import PipelineWait, faults_of
 from nimbus.domain.wording import shortened
 from nimbus.domain.writes import PutRun
-from nimbus.engine.agenda import Instant, about_wait
-from nimbus.engine.decision import Answer, Decision, Nothing
+from nimbus.engine.decision import Answer, Decision, NoDecision
 from nimbus.engine.rules.release_checks import check_uses
 from nimbus.engine.state import State
+from nimbus.engine.work_queue import Instant, Key
 
 TIMED_OUT = "wait_timed_out"
 SOMEBODY = "somebody"
@@ -34,7 +34,7 @@ def end_wait(state: State, run_id: RunId, name: TaskName, now: Instant) -> Answe
     """End a task: it succeeds when its conditions are met, and fails when its timeout passes."""
     run = state.runs.live.get(run_id)
     if run is None or not lifecycle.is_ready(run, run.tasks[name]):
-        return Nothing()
+        return NoDecision()
     task = run.tasks[name]
     if _must_ask(state, run, task):
         asked = run.tasks.replaced([replace(task, asked=True)])
@@ -59,15 +59,15 @@ def end_wait(state: State, run_id: RunId, name: TaskName, now: Instant) -> Answe
     if faults:
         return _ended(run, task, TaskState.FAILED, "wait_failed", faults[0], now.wall)
     missing = [f"pipeline {name}: {one.missing}" for name, one in judged if one.standing is WaitState.OPEN]
-    missing += [look.name for look in state.tasks.looks.missing(about_wait(run_id, name))]
+    missing += [look.name for look in state.tasks.looks.missing(Key("wait", run_id, name))]
     if task.spec.kind is TaskKind.WAIT and not missing:
         return _ended(run, task, TaskState.SUCCEEDED, "wait_met", "all is there", now.wall)
     until = gives_up_at(run, task)
     if until is None or until > now.wall or task.spec.timeout is None:
-        return Nothing(at=until)
-    last_s = state.tasks.looks.last_look_s(about_wait(run_id, name), until, now.elapsed_s)
+        return NoDecision(at=until)
+    last_s = state.tasks.looks.last_look_s(Key("wait", run_id, name), until, now.elapsed_s)
     if last_s is not None:
-        return Nothing(after_s=last_s)  # the answer of the last look-up puts the task on the agenda
+        return NoDecision(after_s=last_s)  # the answer of the last look-up queues the task
     what = f"{missing[0]} was not there" if missing else "nobody approved it"
     reason = f"{what} within {format_duration(task.spec.timeout)}"
     return _ended(run, task, TaskState.FAILED, TIMED_OUT, reason, now.wall)

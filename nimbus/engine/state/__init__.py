@@ -1,7 +1,7 @@
 """The leader's state, with the indexes for its rules. Only the engine thread changes it.
 
 `apply` applies a decision's writes, `put_*` applies records that were read. The cost depends only on the
-changed records. Each call puts the affected subjects on the agenda.
+changed records. Each call puts the affected keys in the work queue.
 
 Each other module is a part that owns the records of one kind, and their indexes. `State` has what concerns
 several parts.
@@ -16,6 +16,7 @@ from typing import assert_never
 from nimbus.domain import writes as w
 from nimbus.domain.admission import Capacity, Gate, Want
 from nimbus.domain.catalog import PipelineRecord, followers
+from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.run import Run
@@ -23,26 +24,18 @@ from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.upstream import Upstream
 from nimbus.domain.workers import WorkerInfo
-from nimbus.engine.agenda import (
-    ABOUT_TERM,
-    Agenda,
-    Instant,
-    Subject,
-    about_pipeline,
-    about_queued,
-    about_rendering,
-    about_task,
-)
 from nimbus.engine.decision import (
     ArchiveOutcomes,
     ArchiveRun,
     ArchiveTerms,
     BuildRun,
+    Built,
     Decision,
     Effect,
     FindVersions,
+    Jobs,
     LookAt,
-    Nothing,
+    NoDecision,
     PrepareRelease,
     RenderTask,
     ResignLeadership,
@@ -57,10 +50,10 @@ from nimbus.engine.state.alerts import Alerts
 from nimbus.engine.state.attempts import OpenAttempts
 from nimbus.engine.state.catalog import Catalog
 from nimbus.engine.state.commands import Commands
-from nimbus.engine.state.jobs import Built, Jobs
 from nimbus.engine.state.leadership import Leadership
 from nimbus.engine.state.runs import Runs
 from nimbus.engine.state.tasks import WaitingTasks
+from nimbus.engine.work_queue import Instant, Key, WorkQueue
 
 __all__ = ["Built", "State"]
 
@@ -76,15 +69,15 @@ class State:
         self._registered: tuple[WorkerInfo, ...] = ()
         """Workers as read; `attempts.workers` has them with the settings applied, such as cordons."""
         live: dict[RunId, Run] = {}
-        agenda = self.agenda = Agenda()
-        self.builds = Jobs[Subject, Built]()
-        """Runs that another thread builds, by the subjects that start them."""
+        work = self.work = WorkQueue()
+        self.builds = Jobs[Key, Built]()
+        """Runs that another thread builds, by the keys that start them."""
         newest = self.policy.newest_schema
-        self.leadership = Leadership(agenda, epoch=epoch, schema=schema, newest_schema=newest)
-        self.alerts = Alerts(agenda)
-        self.catalog = Catalog(agenda, self.builds)
+        self.leadership = Leadership(work, epoch=epoch, schema=schema, newest_schema=newest)
+        self.alerts = Alerts(work)
+        self.catalog = Catalog(work, self.builds)
         self.ready = ReadyTasks(self.catalog.team_of, self._part)
-        self.commands = Commands(agenda, self.builds, live)
+        self.commands = Commands(work, self.builds, live)
         self.queue = RunQueue(
             self.catalog.limit_of,
             self.policy.max_running,
@@ -92,14 +85,14 @@ class State:
             self._weight_of,
             self.catalog.is_held,
         )
-        self.attempts = OpenAttempts(agenda, live, self.ready, self.catalog.team_of)
-        self.tasks = WaitingTasks(agenda, live, self.ready)
+        self.attempts = OpenAttempts(work, live, self.ready, self.catalog.team_of)
+        self.tasks = WaitingTasks(work, live, self.ready)
         self.runs = Runs(
-            agenda, live, self.queue, self.ready, self.builds, self.attempts, self.tasks, self.commands
+            work, live, self.queue, self.ready, self.builds, self.attempts, self.tasks, self.commands
         )
 
     @property
-    def census_taken(self) -> bool:
+    def is_loaded(self) -> bool:
         """True after everything is read. Until then, only attempts of runs that are read are decided."""
         return self.runs.read is None
 
@@ -119,7 +112,7 @@ class State:
         for calendar, one in settings.calendars.items():
             if one != self.settings.calendars.get(calendar):
                 for record in followers(self.catalog.pipelines.values(), calendar):
-                    self.agenda.add(about_pipeline(record.name))
+                    self.work.add(Key("pipeline", record.name))
         if self.settings.holds != settings.holds:
             self.catalog.put_holds(settings.holds)
             self.queue.reopen()
@@ -148,26 +141,26 @@ class State:
         self.catalog.put_intervals(name, index)
         self.tasks.look_at_awaiting(name)
 
-    def run_built(self, subject: Subject, built: Built) -> None:
+    def run_built(self, key: Key, built: Built) -> None:
         """Record that a run is built, or cannot be built."""
-        if self.builds.finish(subject, built):
-            self.agenda.add(subject)
+        if self.builds.finish(key, built):
+            self.work.add(key)
 
-    def put_aside(self, subject: Subject, why: str) -> None:
-        """Call no rule for a subject for a while. Commands behind a command that is set aside may pass."""
-        self.agenda.set_aside[subject] = why
-        if subject.kind == "command" and subject.command in self.commands.waiting:
-            self.commands.leave_lines(subject.command)
+    def park(self, key: Key, why: str) -> None:
+        """Call no rule for a key for a while. Commands behind a command that is parked may pass."""
+        self.work.parked[key] = why
+        if key.kind == "command" and key.command in self.commands.waiting:
+            self.commands.leave_lines(key.command)
 
-    def next_queued(self) -> Subject | None:
+    def next_queued(self) -> Key | None:
         """The queued run that starts next."""
         found = self.queue.first()
-        return None if found is None else about_queued(found)
+        return None if found is None else Key("queue", found)
 
-    def next_ready(self) -> Subject | None:
+    def next_ready(self) -> Key | None:
         """The most urgent ready task for which there may be a slot."""
         found = self.ready.first(slots_free=len(self.attempts.workers.free) > 0)
-        return None if found is None else about_task(*found)
+        return None if found is None else Key("task", *found)
 
     def capacity(self) -> Capacity:
         """The capacity for ready tasks."""
@@ -203,14 +196,14 @@ class State:
                 self.runs.archiving(run_id)
             case StorePurge(command) | StoreVersions(command):
                 self.commands.stored.under_way.add(command)
-            case BuildRun(subject, _):
-                self.builds.under_way.add(subject)
+            case BuildRun(key, _):
+                self.builds.under_way.add(key)
             case RenderTask(run, task):
-                self.tasks.renderings.under_way.add(about_rendering(run.id, task))
+                self.tasks.renderings.under_way.add(Key("rendering", run.id, task))
             case FindVersions(run, task, _):
                 self.tasks.finding(run, task)
             case LookAt() | ArchiveOutcomes() | ArchiveTerms():
-                pass  # not part of a decision: see `Looks` and `Reign.tend`
+                pass  # not part of a decision: see `Looks` and `TermUpkeep`
             case ResignLeadership():
                 self.leadership.resigning = True
             case SendAlert(alert):
@@ -218,7 +211,7 @@ class State:
             case _:
                 assert_never(effect)
 
-    def _apply_write(self, write: w.Write, now: Instant) -> None:
+    def _apply_write(self, write: w.Write, now: Instant) -> None:  # noqa: C901 - one branch for each kind
         match write:
             case (
                 w.CreateAttempt()
@@ -241,27 +234,15 @@ class State:
                 self.forget_pipeline(record.name)
             case w.ConsumeCommand() | w.PutCommand():
                 self.commands.apply(write, now)
-            case (
-                w.PutIntervals()
-                | w.PutDataset()
-                | w.RemoveDatasetRecord()
-                | w.PutDue()
-                | w.PutBackfill()
-                | w.RemoveBackfill()
-                | w.PutAbdication()
-                | w.CreateTerm()
-                | w.PutTerm()
-                | w.PutSettings()
-                | w.RaiseSchema()
-            ):
-                self._apply_of_cluster(write, now)
-            case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth() | w.RemoveHealth():
-                self._apply_alert(write)
-
-    def _apply_of_cluster(self, write: w.ClusterWrite, now: Instant) -> None:
-        match write:
-            case w.PutIntervals() | w.PutDataset() | w.RemoveDatasetRecord() | w.PutDue():
-                self._apply_of_data(write)
+            case w.PutIntervals(pipeline, index, _):
+                self.put_intervals(pipeline, index)
+            case w.PutDataset(dataset, _):
+                self._put_dataset(dataset)
+            case w.RemoveDatasetRecord(dataset):
+                self.catalog.datasets.pop(dataset.name, None)
+                self.tasks.look_at_readers(dataset.name)
+            case w.PutDue(pipeline, due, _):
+                self.catalog.put_due(pipeline, due)
             case w.PutBackfill(backfill, _):
                 self.catalog.put_backfill(backfill)
             case w.RemoveBackfill(backfill):
@@ -274,56 +255,6 @@ class State:
                 self.put_settings(settings, now)
             case w.RaiseSchema(schema):
                 self.leadership.schema_raised(schema)
-
-    def _apply_of_data(self, write: w.DataWrite) -> None:
-        match write:
-            case w.PutIntervals(pipeline, index, _):
-                self.put_intervals(pipeline, index)
-            case w.RemoveDatasetRecord(dataset):
-                self.catalog.datasets.pop(dataset.name, None)
-                self.tasks.look_at_readers(dataset.name)
-            case w.PutDataset(dataset, _):
-                self.catalog.datasets[dataset.name] = dataset
-                self.runs.note_number(dataset)
-                self.tasks.look_at_readers(dataset.name)
-                self.catalog.look_at_freshness(dataset.name)
-                self.catalog.look_at_consumers(dataset.name)
-                if dataset.removing:
-                    self.commands.look_at_removals(dataset.name)
-            case w.PutDue(pipeline, due, _):
-                self.catalog.put_due(pipeline, due)
-
-    def _put_run(self, run: Run, now: Instant) -> None:
-        self.runs.put(run, now)
-        if run.state.is_final:
-            self.catalog.look_at_consumer(run.pipeline)
-
-    def keep_from(self, before: State) -> None:
-        """Copy from `before` what ZooKeeper does not have, before everything is read again."""
-        self.agenda.set_aside = dict(before.agenda.set_aside)
-        self.builds.keep_from(before.builds)
-        self.leadership.keep_from(before.leadership)
-        self.catalog.quarantined = before.catalog.quarantined
-        self.commands.keep_from(before.commands)
-        self.tasks.renderings.keep_from(before.tasks.renderings)
-        self.tasks.pins.keep_from(before.tasks.pins)
-        self.runs.keep_from(before.runs)
-        self.attempts.silent = dict(before.attempts.silent)
-        self.alerts.outbox.keep_from(before.alerts.outbox)
-
-    def take_census(self) -> None:
-        """Note that everything is read. Drop what was kept about subjects that no longer exist."""
-        if self.leadership.terms is not None:
-            self.agenda.add(ABOUT_TERM)
-        self.builds.keep_only(self._waits)
-        self.commands.keep_waiting()
-        self.tasks.pins.keep_only(lambda subject: subject.run in self.runs.live)
-        self.tasks.renderings.keep_only(lambda subject: subject.run in self.runs.live)
-        self.runs.keep_read(self.catalog.pipelines)
-        self.attempts.keep_open()
-
-    def _apply_alert(self, write: w.AlertWrite) -> None:
-        match write:
             case w.CreateAlert(alert) | w.PutAlert(alert):
                 self.alerts.put(alert)
             case w.RemoveAlert(alert_id):
@@ -334,40 +265,78 @@ class State:
             case w.RemoveHealth(name):
                 self.alerts.health.pop(name, None)
 
-    def _waits(self, subject: Subject) -> bool:
-        if subject.kind == "children":
-            return subject.run in self.runs.live
-        if subject.kind == "backfill":
-            return subject.backfill in self.catalog.backfills
-        return subject.command in self.commands.waiting or subject.pipeline in self.catalog.pipelines
+    def _put_dataset(self, dataset: Dataset) -> None:
+        self.catalog.datasets[dataset.name] = dataset
+        self.runs.note_number(dataset)
+        self.tasks.look_at_readers(dataset.name)
+        self.catalog.look_at_freshness(dataset.name)
+        self.catalog.look_at_consumers(dataset.name)
+        if dataset.removing:
+            self.commands.look_at_removals(dataset.name)
 
-    def dismiss(self, subject: Subject) -> None:
-        """Remove a subject that is set aside from the agenda. Reading it again brings it back."""
-        if subject.kind == "task":
-            self.ready.discard(subject.run, subject.task)
-        elif subject.kind == "queue":
-            self.queue.withdraw(subject.run)
+    def _put_run(self, run: Run, now: Instant) -> None:
+        self.runs.put(run, now)
+        if run.state.is_final:
+            self.catalog.look_at_consumer(run.pipeline)
+
+    def keep_from(self, before: State) -> None:
+        """Copy from `before` what ZooKeeper does not have, before everything is read again."""
+        self.work.parked = dict(before.work.parked)
+        self.builds.keep_from(before.builds)
+        self.leadership.keep_from(before.leadership)
+        self.catalog.quarantined = before.catalog.quarantined
+        self.commands.keep_from(before.commands)
+        self.tasks.renderings.keep_from(before.tasks.renderings)
+        self.tasks.pins.keep_from(before.tasks.pins)
+        self.runs.keep_from(before.runs)
+        self.attempts.silent = dict(before.attempts.silent)
+        self.alerts.outbox.keep_from(before.alerts.outbox)
+
+    def finish_loading(self) -> None:
+        """Note that everything is read. Drop what was kept about keys that no longer exist."""
+        if self.leadership.terms is not None:
+            self.work.add(Key("term"))
+        self.builds.keep_only(self._waits)
+        self.commands.keep_waiting()
+        self.tasks.pins.keep_only(lambda key: key.run in self.runs.live)
+        self.tasks.renderings.keep_only(lambda key: key.run in self.runs.live)
+        self.runs.keep_read(self.catalog.pipelines)
+        self.attempts.keep_open()
+
+    def _waits(self, key: Key) -> bool:
+        if key.kind == "children":
+            return key.run in self.runs.live
+        if key.kind == "backfill":
+            return key.backfill in self.catalog.backfills
+        return key.command in self.commands.waiting or key.pipeline in self.catalog.pipelines
+
+    def dismiss(self, key: Key) -> None:
+        """Remove a key that is parked from the work queue. Reading it again brings it back."""
+        if key.kind == "task":
+            self.ready.discard(key.run, key.task)
+        elif key.kind == "queue":
+            self.queue.withdraw(key.run)
         else:
-            self.agenda.done(subject)
+            self.work.done(key)
 
-    def postpone(self, subject: Subject, until: Nothing) -> None:
-        """Apply the answer that there is nothing to decide about a subject now."""
-        if subject.kind == "task":
-            self.ready.close(subject.run, subject.task, until.gates)
+    def postpone(self, key: Key, until: NoDecision) -> None:
+        """Apply the answer that there is nothing to decide about a key now."""
+        if key.kind == "task":
+            self.ready.close(key.run, key.task, until.gates)
             return
-        if subject.kind == "queue":
+        if key.kind == "queue":
             self.queue.close()
             return
-        self.agenda.done(subject)
-        if subject.kind == "alert" and until.at is None:
-            self.alerts.outbox.hold(subject.name)
+        self.work.done(key)
+        if key.kind == "alert" and until.at is None:
+            self.alerts.outbox.hold(key.name)
         if until.at is not None:
-            self.agenda.look_at(subject, until.at)
+            self.work.look_at(key, until.at)
         if until.after_s is not None:
-            self.agenda.look_after(subject, until.after_s)
+            self.work.look_after(key, until.after_s)
 
     def wake(self, now: Instant) -> None:
-        """Put the subjects of due timers on the agenda.
+        """Queue the keys of due timers.
 
         If the wall clock has stepped back, consumers whose change it dated too late are looked at again: they
         may start before their timers.
@@ -375,13 +344,13 @@ class State:
         if now.wall < self._woken_at:
             for name, due in self.catalog.due.items():
                 if due.dated_by(now.wall) != due:
-                    self.agenda.add(about_pipeline(name))
+                    self.work.add(Key("pipeline", name))
         self._woken_at = now.wall
-        for subject in self.agenda.pop_due(now):
-            match subject.kind:
+        for key in self.work.pop_due(now):
+            match key.kind:
                 case "task":
-                    self.tasks.add_ready(subject.run, subject.task)
+                    self.tasks.add_ready(key.run, key.task)
                 case "worker":
                     self.ready.reopen()
                 case _:
-                    self.agenda.add(subject)
+                    self.work.add(key)

@@ -14,8 +14,8 @@ from nimbus.domain.slots import Slots
 from nimbus.domain.supervision import shows_life
 from nimbus.domain.task_run import Attempt
 from nimbus.domain.workers import WorkerInfo
-from nimbus.engine.agenda import Agenda, Instant, about_attempt, about_worker
 from nimbus.engine.ready import ReadyTasks
+from nimbus.engine.work_queue import Instant, Key, WorkQueue
 from nimbus.engine.workers import Workers
 
 
@@ -76,12 +76,12 @@ class OpenAttempts:
 
     def __init__(
         self,
-        agenda: Agenda,
+        work: WorkQueue,
         live: Mapping[RunId, Run],
         ready: ReadyTasks,
         team_of: Callable[[PipelineName], str],
     ) -> None:
-        self._agenda = agenda
+        self._work = work
         self._live = live
         self._ready = ready
         self._team_of = team_of
@@ -116,10 +116,10 @@ class OpenAttempts:
                 self._note_silence(attempt, now)
         if changed:  # the possible reapers of silent attempts have changed
             for attempt in self.silent:
-                self._agenda.add(about_attempt(attempt))
+                self._work.add(Key.of_attempt(attempt))
         for drained in (worker for worker in self.workers.registered.values() if worker.evicts):
             for attempt in sorted(self.workers.open_on(drained.id)):
-                self._agenda.add(about_attempt(attempt))
+                self._work.add(Key.of_attempt(attempt))
         self._ready.reopen()
 
     def put(
@@ -146,14 +146,14 @@ class OpenAttempts:
         self.workers.closed(attempt)
         self.slots.pop(attempt, None)
         self.silent.pop(attempt, None)
-        self._agenda.forget(about_attempt(attempt))
+        self._work.forget(Key.of_attempt(attempt))
         self._ready.reopen()
         self._ready.open(Gate("run", attempt.run))
         for pool in self.pools.closed(attempt):
             self._ready.open(Gate("pool", pool))
 
     def _note_silence(self, attempt_id: AttemptId, now: Instant) -> None:
-        """Start, keep or clear the time of an attempt's silence, and put the attempt on the agenda.
+        """Start, keep or clear the time of an attempt's silence, and queue the attempt.
 
         The sign of life is the worker's registration before CLAIM, and the runner's heartbeat afterwards.
         """
@@ -168,7 +168,7 @@ class OpenAttempts:
             self.silent.pop(attempt_id, None)
         elif silent is None or silent.is_claimed is not held:
             self.silent[attempt_id] = Silence(held, now.elapsed_s)
-        self._agenda.add(about_attempt(attempt_id))
+        self._work.add(Key.of_attempt(attempt_id))
 
     def note_ends(self, before: Run, run: Run) -> None:
         """Count refusals by workers between two versions of a run."""
@@ -182,7 +182,7 @@ class OpenAttempts:
     def await_back_offs(self) -> None:
         """Set timers for the ends of all workers' back-offs."""
         for worker, found in self.workers.refusals.items():
-            self._agenda.look_at(about_worker(worker), found.until)
+            self._work.look_at(Key("worker", worker), found.until)
 
     def keep_open(self) -> None:
         """Drop the silence of attempts that are not open any more."""

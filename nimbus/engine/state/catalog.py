@@ -13,23 +13,15 @@ from nimbus.domain.due import Due
 from nimbus.domain.ids import BackfillId, DatasetName, PipelineName
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.settings import Hold, hold_of
-from nimbus.engine.agenda import (
-    Agenda,
-    Subject,
-    about_backfill,
-    about_deadline,
-    about_freshness,
-    about_hold,
-    about_pipeline,
-)
-from nimbus.engine.state.jobs import Built, Jobs
+from nimbus.engine.decision import Built, Jobs
+from nimbus.engine.work_queue import Key, WorkQueue
 
 
 class Catalog:
     """Pipelines and backfills."""
 
-    def __init__(self, agenda: Agenda, builds: Jobs[Subject, Built]) -> None:
-        self._agenda = agenda
+    def __init__(self, work: WorkQueue, builds: Jobs[Key, Built]) -> None:
+        self._work = work
         self._builds = builds
         self.pipelines: dict[PipelineName, PipelineRecord] = {}
         self.quarantined: Mapping[PipelineName, str] = {}
@@ -62,11 +54,11 @@ class Catalog:
         before, self.holds = self.holds, holds
         changed = before.items() ^ holds.items()
         for name, _ in changed:
-            self._agenda.add(about_hold(name))
+            self._work.add(Key("hold", name))
         names = [name for name, one in self.pipelines.items() if any(hold.covers(one) for _, hold in changed)]
         for name in names:
-            self._builds.results.pop(about_pipeline(name), None)
-            self._agenda.add(about_pipeline(name))
+            self._builds.results.pop(Key("pipeline", name), None)
+            self._work.add(Key("pipeline", name))
         self._look_at_backfills(names)
 
     def team_of(self, pipeline: PipelineName) -> str:
@@ -86,23 +78,23 @@ class Catalog:
         """Add or replace a pipeline. A run that was built for another schedule position is dropped."""
         before = self.pipelines.get(record.name)
         if before is not None and before.positions_of_all != record.positions_of_all:
-            self._builds.results.pop(about_pipeline(record.name), None)
+            self._builds.results.pop(Key("pipeline", record.name), None)
         self._watch_datasets(before, record)
         self.pipelines[record.name] = record
-        self._agenda.add(about_pipeline(record.name))
+        self._work.add(Key("pipeline", record.name))
         self.look_at_deadline(record.name)
         self._look_at_backfills({record.name})
 
     def look_at_deadline(self, name: PipelineName) -> None:
-        """Put a pipeline with a deadline on the agenda."""
+        """Queue a pipeline with a deadline."""
         record = self.pipelines.get(name)
         if record is not None and record.profile.deadline is not None:
-            self._agenda.add(about_deadline(name))
+            self._work.add(Key("deadline", name))
 
     def look_at_freshness(self, name: DatasetName) -> None:
-        """Put a dataset that must be fresh on the agenda."""
+        """Queue a dataset that must be fresh."""
         if name in self.fresh_by:
-            self._agenda.add(about_freshness(name))
+            self._work.add(Key("fresh", name))
 
     def _watch_datasets(self, before: PipelineRecord | None, record: PipelineRecord | None) -> None:
         if before is not None:
@@ -115,11 +107,11 @@ class Catalog:
 
     def forget(self, name: PipelineName) -> None:
         """Remove a pipeline that is no longer in the catalog."""
-        subject = about_pipeline(name)
+        key = Key("pipeline", name)
         self._watch_datasets(self.pipelines.pop(name, None), None)
-        self._builds.forget(subject)
-        self._agenda.forget(subject)
-        self._agenda.forget(about_deadline(name))
+        self._builds.forget(key)
+        self._work.forget(key)
+        self._work.forget(Key("deadline", name))
 
     def consumers_of(self, dataset: DatasetName) -> tuple[Due, ...]:
         """The consumers that read a dataset, by name."""
@@ -139,38 +131,38 @@ class Catalog:
         self.look_at_consumer(name)
 
     def look_at_consumers(self, dataset: DatasetName) -> None:
-        """Put the consumers that read a dataset on the agenda: their inputs may be complete now."""
+        """Queue the consumers that read a dataset: their inputs may be complete now."""
         for name in self._consumers.get(dataset, ()):
             self.look_at_consumer(name)
 
     def look_at_consumer(self, name: PipelineName) -> None:
-        """Put a pipeline that starts by data on the agenda."""
+        """Queue a pipeline that starts by data."""
         if name in self.due and name in self.pipelines:
-            self._agenda.add(about_pipeline(name))
+            self._work.add(Key("pipeline", name))
 
     def put_backfill(self, backfill: Backfill) -> None:
         """Add or replace a backfill. A run that was built for another position is dropped."""
-        before, subject = self.backfills.get(backfill.id), about_backfill(backfill.id)
+        before, key = self.backfills.get(backfill.id), Key("backfill", backfill.id)
         if before is not None and (before.position, before.state) != (backfill.position, backfill.state):
-            self._builds.results.pop(subject, None)
+            self._builds.results.pop(key, None)
         self.backfills[backfill.id] = backfill
         of_pipeline = self._backfills_of[backfill.pipeline]
         (of_pipeline.discard if backfill.state.is_over else of_pipeline.add)(backfill.id)
-        self._agenda.add(subject)
+        self._work.add(key)
 
     def forget_backfill(self, backfill: BackfillId) -> None:
         """Remove a backfill."""
-        subject = about_backfill(backfill)
+        key = Key("backfill", backfill)
         found = self.backfills.pop(backfill, None)
         if found is not None:
             self._backfills_of[found.pipeline].discard(backfill)
-        self._builds.forget(subject)
-        self._agenda.forget(subject)
+        self._builds.forget(key)
+        self._work.forget(key)
 
     def _look_at_backfills(self, pipelines: Collection[PipelineName]) -> None:
         for name in pipelines:
             for backfill in sorted(self._backfills_of.get(name, ())):
-                self._agenda.add(about_backfill(backfill))
+                self._work.add(Key("backfill", backfill))
 
     def put_intervals(self, name: PipelineName, index: IntervalIndex | None) -> None:
         """Replace the index of a pipeline's data intervals; None: there is no index."""
@@ -185,5 +177,5 @@ class Catalog:
         changed = self.quarantined.keys() ^ quarantined.keys()
         self.quarantined = dict(quarantined)
         for name in changed & self.pipelines.keys():
-            self._agenda.add(about_pipeline(name))
+            self._work.add(Key("pipeline", name))
         self._look_at_backfills(changed)

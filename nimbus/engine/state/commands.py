@@ -23,9 +23,8 @@ from nimbus.domain.ids import CommandId, DatasetName, RunId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.publications import Version
 from nimbus.domain.writes import ConsumeCommand, PutCommand
-from nimbus.engine.agenda import Agenda, Instant, Subject, about_command, about_finished
-from nimbus.engine.decision import Refusal
-from nimbus.engine.state.jobs import Built, Jobs
+from nimbus.engine.decision import Built, Jobs, Refusal
+from nimbus.engine.work_queue import Instant, Key, WorkQueue
 
 PARTS_EVERY_S = 0.05
 """Pause between two parts of a selection, so that one turn has little more than one of them."""
@@ -88,8 +87,8 @@ def lines_of(queued: QueuedCommand) -> Iterator[str]:
 class Commands:
     """Waiting commands, in the lines in which they are answered."""
 
-    def __init__(self, agenda: Agenda, builds: Jobs[Subject, Built], live: Container[RunId]) -> None:
-        self._agenda = agenda
+    def __init__(self, work: WorkQueue, builds: Jobs[Key, Built], live: Container[RunId]) -> None:
+        self._work = work
         self._builds = builds
         self._live = live
         self.waiting: dict[CommandId, QueuedCommand] = {}
@@ -97,7 +96,7 @@ class Commands:
         self.rests_until_s: dict[CommandId, float] = {}
         """When selections may queue more of their commands."""
         self.lines = CommandLines()
-        """Lines of the commands that are not set aside."""
+        """Lines of the commands that are not parked."""
         self._reruns: defaultdict[RunId, dict[CommandId, None]] = defaultdict(dict)
         """Commands that start a rerun, by the run that they repeat and whose end they wait for."""
         self.releases = Jobs[ReleaseOf, PipelineSpec | Refusal]()
@@ -113,10 +112,10 @@ class Commands:
         ]
 
     def name_run(self, run: RunId) -> bool:
-        """True while a command that names a run waits, in its line or set aside."""
+        """True while a command that names a run waits, in its line or parked."""
         if f"run {run}" in self.lines:
             return True
-        aside = (self.waiting.get(one.command) for one in self._agenda.set_aside if one.kind == "command")
+        aside = (self.waiting.get(one.command) for one in self._work.parked if one.kind == "command")
         return any(one is not None and getattr(one.command, "run_id", None) == run for one in aside)
 
     def put(self, queued: QueuedCommand) -> None:
@@ -138,45 +137,45 @@ class Commands:
             self.rests_until_s[write.queued.id] = now.elapsed_s + PARTS_EVERY_S
 
     def line_up(self, command: CommandId) -> None:
-        """Append a command to its lines, and put it on the agenda. One that is set aside gets no line."""
-        if about_command(command) in self._agenda.set_aside or command not in self.waiting:
+        """Append a command to its lines, and queue it. One that is parked gets no line."""
+        if Key("command", command) in self._work.parked or command not in self.waiting:
             return
         self.lines.join(self.waiting[command])
         self._look_at(command)
 
     def leave_lines(self, command: CommandId) -> None:
-        """Remove a command from its lines, and put the commands that are first now on the agenda."""
+        """Remove a command from its lines, and queue the commands that are first now."""
         for first in self.lines.leave(self.waiting[command]):
             self._look_at(first)
 
     def look_at_reruns(self, of: RunId | None = None) -> None:
-        """Put commands that repeat a run on the agenda; None: all of them, as they are in no line."""
+        """Queue commands that repeat a run; None: all of them, as they are in no line."""
         commands = chain.from_iterable(self._reruns.values()) if of is None else self._reruns.get(of, ())
         for command in commands:
-            if about_command(command) not in self._agenda.set_aside:
+            if Key("command", command) not in self._work.parked:
                 self._look_at(command)
 
     def _look_at(self, command: CommandId) -> None:
-        self._agenda.add(about_command(command), urgent=is_urgent(self.waiting[command].command))
+        self._work.add(Key("command", command), urgent=is_urgent(self.waiting[command].command))
 
     def look_at_removals(self, dataset: DatasetName) -> None:
-        """Put commands that remove a dataset on the agenda."""
+        """Queue commands that remove a dataset."""
         for command, queued in self.waiting.items():
             if isinstance(queued.command, RemoveDataset) and queued.command.dataset == dataset:
-                self._agenda.add(about_command(command))
+                self._work.add(Key("command", command))
 
     def drop(self, command: CommandId) -> None:
         """Remove a command that has left the queue."""
-        subject = about_command(command)
-        self._agenda.forget(subject)
-        self._builds.forget(subject)
+        key = Key("command", command)
+        self._work.forget(key)
+        self._builds.forget(key)
         self.stored.forget(command)
         self.rests_until_s.pop(command, None)
         if command in self.waiting:
             self.leave_lines(command)
             queued = self.waiting.pop(command)
             if run := getattr(queued.command, "run_id", None):
-                self._agenda.add(about_finished(run))
+                self._work.add(Key("finished", run))
             if isinstance(queued.command, StartRun) and queued.command.rerun_of is not None:
                 self._forget_rerun(queued.command.rerun_of, command)
             if isinstance(queued.command, PublishRelease | ActivatePipeline | CreateBackfill):
@@ -200,7 +199,7 @@ class Commands:
     def stored_for(self, command: CommandId, answer: Refusal | tuple[Version, ...] | None) -> None:
         """Record that what a command needs is stored, or refused."""
         if self.stored.finish(command, answer or ()):
-            self._agenda.add(about_command(command))
+            self._work.add(Key("command", command))
 
     def keep_from(self, before: Commands) -> None:
         """Copy what ZooKeeper does not have."""

@@ -1,23 +1,26 @@
-"""Updates what the leader knows of its term, of the other schedulers, and of the cluster's schema."""
+"""What the leader knows of its term, of the other schedulers, and of the cluster's schema."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from nimbus.domain.commands import Abdication
+from nimbus.domain.ids import AttemptId
+from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.schema import older_than
-from nimbus.domain.terms import Term
+from nimbus.domain.slots import Slots
+from nimbus.domain.terms import Adopted, Leader, Term
 from nimbus.domain.workers import WorkerInfo
-from nimbus.engine.agenda import ABOUT_ABDICATION, ABOUT_SCHEMA, ABOUT_TERM, Agenda, Instant
-from nimbus.engine.term_keeper import TermKeeper
+from nimbus.engine.work_queue import Instant, Key, WorkQueue
 
 
 class Leadership:
     """This term and its end, and the schedulers of the cluster."""
 
-    def __init__(self, agenda: Agenda, *, epoch: int, schema: int, newest_schema: int) -> None:
-        self._agenda = agenda
+    def __init__(self, work: WorkQueue, *, epoch: int, schema: int, newest_schema: int) -> None:
+        self._work = work
         self._epoch = epoch
         self.schema = schema
         """The cluster's schema: it decides the form of records and the layout of new runs."""
@@ -37,7 +40,7 @@ class Leadership:
         """Set the newest terms, as read."""
         if self.terms is not None:
             self.terms.put(self._epoch, newest)
-            self._agenda.add(ABOUT_TERM)
+            self._work.add(Key("term"))
 
     def put_term(self, term: Term) -> None:
         """Set a term that was written: ours, or the one before."""
@@ -49,7 +52,7 @@ class Leadership:
     def put_abdication(self, abdication: Abdication | None) -> None:
         """Set the last accepted abdication, as read."""
         self.abdication = abdication
-        self._agenda.add(ABOUT_ABDICATION)
+        self._work.add(Key("abdication"))
 
     def abdicated(self, abdication: Abdication) -> None:
         """Set an abdication that was written."""
@@ -68,7 +71,7 @@ class Leadership:
             return
         if self.none_older_since is None:
             self.none_older_since = now.elapsed_s
-        self._agenda.add(ABOUT_SCHEMA)
+        self._work.add(Key("schema"))
 
     def schema_raised(self, schema: int) -> None:
         """Set the schema that was written."""
@@ -79,3 +82,52 @@ class Leadership:
         self.terms = before.terms
         self.resigning = before.resigning
         self.none_older_since = before.none_older_since
+
+
+class TermKeeper:
+    """The records of both terms, and counts for them. It lives as long as the term."""
+
+    def __init__(self, leader: Leader, elected_s: float) -> None:
+        self.leader = leader
+        self.elected_s = elected_s
+        """When leadership was confirmed, in elapsed seconds."""
+        self.own: Term | None = None
+        """Our own term, as recorded."""
+        self.before: Term | None = None
+        """The newest term of another epoch."""
+        self.found = Adopted()
+        """Counts of the open work found so far, while the state is read."""
+        self.decisions = 0
+        """Number of decisions that this leader has written."""
+        self.fenced: set[AttemptId] = set()
+        """Attempts of earlier leaders that this leader has fenced."""
+
+    def begin_reading(self) -> None:
+        """Reset the counts, before everything is read again."""
+        self.found = Adopted()
+
+    def put(self, epoch: int, newest: Iterable[Term]) -> None:
+        """Set the newest terms, as read."""
+        terms = {term.epoch: term for term in newest}
+        self.own = terms.pop(epoch, None)
+        self.before = terms[max(terms)] if terms else None
+
+    def count(self, runs: Iterable[Run], slots: Mapping[AttemptId, Slots]) -> None:
+        """Count the open work in runs that were just read, before any decision about them."""
+        found = self.found
+        ended = sum(one.end is not None for one in slots.values())
+        claimed = sum(one.end is None and one.claim is not None for one in slots.values())
+        self.found = replace(
+            found,
+            runs=found.runs + sum(not run.state.is_final for run in runs),
+            ended=found.ended + ended,
+            claimed=found.claimed + claimed,
+            unclaimed=found.unclaimed + len(slots) - ended - claimed,
+        )
+
+    def counted(self, term: Term) -> Term:
+        """The term, with the current counts of decisions and fenced attempts."""
+        term = replace(term, decisions=self.decisions)
+        if term.adopted is None or term.adopted.fenced == len(self.fenced):
+            return term
+        return replace(term, adopted=replace(term.adopted, fenced=len(self.fenced)))

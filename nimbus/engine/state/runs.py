@@ -1,4 +1,4 @@
-"""Updates runs, and puts the subjects that a change affects on the agenda."""
+"""Updates runs, and queues the keys that a change affects."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from nimbus.domain.places import needed
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.slots import Slots
 from nimbus.domain.task_run import TaskRun, TaskState
-from nimbus.engine import agenda as a
+from nimbus.engine.decision import Built, Jobs
 from nimbus.engine.ready import Needs, ReadyTasks
 from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.state.attempts import OpenAttempts
 from nimbus.engine.state.commands import Commands
-from nimbus.engine.state.jobs import Built, Jobs
 from nimbus.engine.state.tasks import WaitingTasks
+from nimbus.engine.work_queue import Instant, Key, WorkQueue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,16 +91,16 @@ class Runs:
 
     def __init__(
         self,
-        agenda: a.Agenda,
+        work: WorkQueue,
         live: dict[RunId, Run],
         queue: RunQueue,
         ready: ReadyTasks,
-        builds: Jobs[a.Subject, Built],
+        builds: Jobs[Key, Built],
         attempts: OpenAttempts,
         tasks: WaitingTasks,
         commands: Commands,
     ) -> None:
-        self._agenda = agenda
+        self._work = work
         self._queue = queue
         self.ready = ready
         self._builds = builds
@@ -155,7 +155,7 @@ class Runs:
         if (newest := dataset.newest) is not None:
             self.newest_number = max(self.newest_number, newest.number, newest.sequence)
 
-    def put(self, run: Run, now: a.Instant, slots: Mapping[AttemptId, Slots] = MappingProxyType({})) -> None:
+    def put(self, run: Run, now: Instant, slots: Mapping[AttemptId, Slots] = MappingProxyType({})) -> None:
         """Add or replace a run. Of a final run, only what is needed to archive and remove it is kept.
 
         Args:
@@ -184,9 +184,9 @@ class Runs:
         if before is None or marked or _in_queue(before) != _in_queue(run):
             self._put_in_queue(run)
         if run.warn_after is not None or run.expect is not None:
-            self._agenda.add(a.about_late(run.id))
+            self._work.add(Key("late", run.id))
         if before is None or _where(before) != _where(run):
-            self._agenda.add(a.about_run(run.id))
+            self._work.add(Key("run", run.id))
             self._look_at_all_open(run)
         self._put_tasks(before, run, now, slots)
 
@@ -201,11 +201,11 @@ class Runs:
                     self._attempts.count(AttemptId(run.id, name, attempt.number), attempt, task.spec)
 
     def _put_in_queue(self, run: Run) -> None:
-        aside = a.about_run(run.id) in self._agenda.set_aside
+        aside = Key("run", run.id) in self._work.parked
         self._queue.put(run, needed(run), may_start=run.paused is None and not aside)
 
     def _put_tasks(
-        self, before: Run | None, run: Run, now: a.Instant, slots: Mapping[AttemptId, Slots]
+        self, before: Run | None, run: Run, now: Instant, slots: Mapping[AttemptId, Slots]
     ) -> None:
         known = None if before is None or before.state is RunState.QUEUED else before.tasks
         needs = self._needs[run.id]
@@ -215,7 +215,7 @@ class Runs:
                 self._put_task(run, was, task, now, slots)
                 continue
             if task.spec.warn_after is not None:
-                self._agenda.add(a.about_late(run.id, task.spec.name))
+                self._work.add(Key("late", run.id, task.spec.name))
             if needs.met(task.spec.name):
                 ready.append(task.spec.name)
         for name in ready[:TASKS_AT_ONCE]:
@@ -251,7 +251,7 @@ class Runs:
             return  # nothing must stop
         for attempt in run.open_attempts():
             if must_stop(run, attempt.task):
-                self._agenda.add(a.about_attempt(attempt))
+                self._work.add(Key.of_attempt(attempt))
         for task in run.tasks.in_order():
             if is_under_way(task) and must_stop(run, task.spec.name):
                 self._look_at_children(run, task)
@@ -261,7 +261,7 @@ class Runs:
         run: Run,
         was: TaskRun | None,
         task: TaskRun,
-        now: a.Instant,
+        now: Instant,
         slots: Mapping[AttemptId, Slots],
     ) -> None:
         old = None if was is None else was.open_attempt
@@ -277,7 +277,7 @@ class Runs:
         elif old is not None and new is not None and new.ordered_to != old.ordered_to:
             self._attempts.move(AttemptId(run.id, task.spec.name, new.number), new, task.spec)
         if task.spec.warn_after is not None:
-            self._agenda.add(a.about_late(run.id, task.spec.name))
+            self._work.add(Key("late", run.id, task.spec.name))
         if task.children is not None and is_under_way(task):
             self._put_children(run, was, task)
         needs = self._needs[run.id]
@@ -288,18 +288,18 @@ class Runs:
                 self._tasks.put(run, run.tasks[name])
 
     def _look_at_children(self, run: Run, task: TaskRun) -> None:
-        """Put a task that waits for child runs on the agenda, and these runs, which follow their parent."""
-        self._agenda.add(a.about_children(run.id, task.spec.name))
+        """Queue a task that waits for child runs, and these runs, which follow their parent."""
+        self._work.add(Key("children", run.id, task.spec.name))
         for index in () if task.children is None else task.children.having(ItemState.OPEN):
-            self._agenda.add(a.about_run(child_of(run, task.spec.name, index) or run.id))
+            self._work.add(Key("run", child_of(run, task.spec.name, index) or run.id))
 
     def _put_children(self, run: Run, was: TaskRun | None, task: TaskRun) -> None:
-        """Put a task whose items moved on the agenda; after reading the run, also all open items."""
-        subject = a.about_children(run.id, task.spec.name)
-        self._agenda.add(subject)
+        """Queue a task whose items moved; after reading the run, also all open items."""
+        key = Key("children", run.id, task.spec.name)
+        self._work.add(key)
         if was is None and task.children is not None:
             for index in task.children.having(ItemState.OPEN):
-                self._agenda.add(a.about_child(run.id, task.spec.name, index))
+                self._work.add(Key("child", run.id, task.spec.name, index))
 
     def _put_finished(self, run: Run) -> None:
         self._forget_live(run.id)
@@ -307,14 +307,14 @@ class Runs:
         if run.state is RunState.SUCCEEDED and run.backfill is None and run.finished_at is not None:
             known = self.last_success.get(run.pipeline, run.finished_at)
             self.last_success[run.pipeline] = max(known, run.finished_at)
-        self._agenda.add(a.about_finished(run.id))
+        self._work.add(Key("finished", run.id))
         self._commands.look_at_reruns(run.id)
         self._tasks.look_at_awaiting(run.pipeline)
         for read in run.reads:
             if read.new:  # what it has pinned is read, or still new
                 self._tasks.look_at_readers(read.dataset)
         if run.parent is not None:
-            self._agenda.add(a.about_child(run.parent.run, run.parent.task, run.parent.index))
+            self._work.add(Key("child", run.parent.run, run.parent.task, run.parent.index))
 
     def forget(self, run_id: RunId) -> None:
         """Remove a run that is no longer in ZooKeeper."""
@@ -322,28 +322,28 @@ class Runs:
         if self.read is not None:
             self.read.pop(run_id, None)
         self.finished.pop(run_id, None)
-        self._agenda.forget(a.about_finished(run_id))
+        self._work.forget(Key("finished", run_id))
 
     def _forget_live(self, run_id: RunId) -> None:
         run = self.live.pop(run_id, None)
         if run is None:
             return
         self.counts.moved(run, None)
-        self._agenda.forget(a.about_run(run_id))
-        self._agenda.forget(a.about_late(run_id))
+        self._work.forget(Key("run", run_id))
+        self._work.forget(Key("late", run_id))
         self._queue.discard(run_id)
         self._of[run.pipeline].discard(run_id)
         if run.backfill is not None:
             self._of_backfill[run.backfill].discard(run_id)
-            self._agenda.add(a.about_backfill(run.backfill))
+            self._work.add(Key("backfill", run.backfill))
         del self._needs[run_id]
         for name, task in run.tasks.items():
             self._tasks.forget(run, task)
             if task.spec.warn_after is not None:
-                self._agenda.forget(a.about_late(run_id, name))
+                self._work.forget(Key("late", run_id, name))
             if task.spec.children is not None:
-                self._agenda.forget(a.about_children(run_id, name))
-                self._builds.forget(a.about_children(run_id, name))
+                self._work.forget(Key("children", run_id, name))
+                self._builds.forget(Key("children", run_id, name))
             if (attempt := task.open_attempt) is not None:
                 self._attempts.forget(AttemptId(run_id, name, attempt.number))
 
@@ -354,9 +354,9 @@ class Runs:
     def archived(self, run_id: RunId) -> None:
         """Record that history has a run."""
         found = self.finished.get(run_id)
-        if found is not None and found.archiving:  # else an earlier reign started it
+        if found is not None and found.archiving:  # else an earlier term started it
             self.finished[run_id] = replace(found, archiving=False, archived=True)
-            self._agenda.add(a.about_finished(run_id))
+            self._work.add(Key("finished", run_id))
 
     def keep_from(self, before: Runs) -> None:
         """Copy what ZooKeeper does not have."""
@@ -397,5 +397,5 @@ def _in_queue(run: Run) -> tuple[object, ...]:
 
 
 def _where(run: Run) -> tuple[object, ...]:
-    """The fields whose change puts the whole run on the agenda."""
+    """The fields whose change puts the whole run in the work queue."""
     return run.state, run.verdict, run.deadline

@@ -15,11 +15,10 @@ from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.timing import gives_up_at, not_before, queue_ends_at
 from nimbus.domain.upstream import upstream_of
 from nimbus.domain.waits import DataProbe, PipelineWait, ProbeResult, faults_of, looks_of
-from nimbus.engine import agenda as a
-from nimbus.engine.decision import Refusal
+from nimbus.engine.decision import Jobs, Refusal
 from nimbus.engine.looks import Looks
 from nimbus.engine.ready import ReadyTasks
-from nimbus.engine.state.jobs import Jobs
+from nimbus.engine.work_queue import Instant, Key, WorkQueue
 
 Pins = Mapping[str, tuple[Version, ...]]
 """Versions by read."""
@@ -28,20 +27,20 @@ Pins = Mapping[str, tuple[Version, ...]]
 class WaitingTasks:
     """Tasks whose needs are met and that have not started."""
 
-    def __init__(self, agenda: a.Agenda, live: Mapping[RunId, Run], ready: ReadyTasks) -> None:
-        self._agenda = agenda
+    def __init__(self, work: WorkQueue, live: Mapping[RunId, Run], ready: ReadyTasks) -> None:
+        self._work = work
         self._live = live
         self._ready = ready
-        self.renderings = Jobs[a.Subject, TaskSpec | Refusal]()
+        self.renderings = Jobs[Key, TaskSpec | Refusal]()
         """Templates of ready tasks, rendered by another thread."""
-        self.pins = Jobs[a.Subject, Pins | Refusal | Lacking]()
+        self.pins = Jobs[Key, Pins | Refusal | Lacking]()
         """Versions that ready tasks read, found by another thread."""
         self._finders: dict[RunId, TaskName] = {}
         """The task of a run that looks up what all its tasks read of others."""
-        self._reading: defaultdict[DatasetName, set[a.Subject]] = defaultdict(set)
+        self._reading: defaultdict[DatasetName, set[Key]] = defaultdict(set)
         """Ready tasks that wait for a dataset."""
         self.looks = Looks()
-        self._awaiting: defaultdict[PipelineName, set[a.Subject]] = defaultdict(set)
+        self._awaiting: defaultdict[PipelineName, set[Key]] = defaultdict(set)
         """Tasks that wait for runs of a pipeline."""
 
     def rendered(self, run: RunId, task: TaskRun) -> TaskSpec:
@@ -59,86 +58,86 @@ class WaitingTasks:
         """The same; None: its templates are not rendered yet."""
         if not task.spec.reads:
             return task.spec
-        return self.renderings.results.get(a.about_rendering(run, task.spec.name))
+        return self.renderings.results.get(Key("rendering", run, task.spec.name))
 
     def put(self, run: Run, task: TaskRun) -> None:
         """Queue a task whose needs are met, now or after its pause; or remove it from the queue."""
-        subject = a.about_task(run.id, task.spec.name)
+        key = Key("task", run.id, task.spec.name)
         waits = task.state is TaskState.WAITING and run.opens_tasks
         if not task.spec.kind.uses_worker:
             self.put_wait(run, task.spec, waits=waits)
         elif not waits:
             self._ready.discard(run.id, task.spec.name)
-            self._agenda.forget(subject)
+            self._work.forget(key)
             if task.state is not TaskState.RUNNING:
-                self._agenda.forget(a.about_children(run.id, task.spec.name))
+                self._work.forget(Key("children", run.id, task.spec.name))
             self._forget(run, task)
         else:
             self._put_queue_timeout(run.id, task, queue_ends_at(run, task))
             if (moment := not_before(run, task)) is not None:
-                self._agenda.look_at(subject, moment)
+                self._work.look_at(key, moment)
             else:
                 self.add_ready(run.id, task.spec.name)
 
     def _put_queue_timeout(self, run: RunId, task: TaskRun, due: datetime | None) -> None:
         if task.spec.queue_timeout is None:
             return
-        subject = a.about_overdue(run, task.spec.name)
+        key = Key("overdue", run, task.spec.name)
         if due is None:
-            self._agenda.forget(subject)
+            self._work.forget(key)
         else:
-            self._agenda.look_at(subject, due)
+            self._work.look_at(key, due)
 
     def put_wait(self, run: Run, spec: TaskSpec, *, waits: bool) -> None:
         """Watch, or no longer watch, what a task waits for that no worker runs."""
-        subject = a.about_wait(run.id, spec.name)
+        key = Key("wait", run.id, spec.name)
         pipelines = {upstream_of(wait, run) for wait in spec.waits_for if isinstance(wait, PipelineWait)}
         if not waits:
-            self._agenda.forget(subject)
-            self.looks.forget(subject)
+            self._work.forget(key)
+            self.looks.forget(key)
             for name in pipelines:
-                self._awaiting[name].discard(subject)
+                self._awaiting[name].discard(key)
             return
-        self._agenda.add(subject)
+        self._work.add(key)
         if spec.warn_after is not None:
-            self._agenda.add(a.about_late(run.id, spec.name))
+            self._work.add(Key("late", run.id, spec.name))
         for name in pipelines:
-            self._awaiting[name].add(subject)
+            self._awaiting[name].add(key)
         if not faults_of(spec.waits_for, spec.args) and (looks := looks_of(spec.waits_for, spec.args)):
-            self.looks.want(subject, looks, gives_up_at(run, run.tasks[spec.name]))
+            self.looks.want(key, looks, gives_up_at(run, run.tasks[spec.name]))
 
     def look_at_awaiting(self, name: PipelineName) -> None:
-        """Put the tasks that wait for runs of a pipeline on the agenda."""
-        for subject in sorted(self._awaiting.get(name, ())):
-            self._agenda.add(subject)
+        """Queue the tasks that wait for runs of a pipeline."""
+        for key in sorted(self._awaiting.get(name, ())):
+            self._work.add(key)
 
-    def data_seen(self, look: DataProbe, seen: ProbeResult, now: a.Instant) -> None:
+    def data_seen(self, look: DataProbe, seen: ProbeResult, now: Instant) -> None:
         """Apply the result of a look-up of data."""
-        for subject in self.looks.seen(look, seen, now):
-            self._agenda.add(subject)
+        for key in self.looks.seen(look, seen, now):
+            self._work.add(key)
 
     def add_ready(self, run_id: RunId, name: TaskName) -> None:
-        """Queue a task whose needs are met, or put what it needs first on the agenda."""
+        """Queue a task whose needs are met, or what it needs first."""
         run = self._live.get(run_id)
-        if run is None or a.about_run(run_id) in self._agenda.set_aside:
+        if run is None or Key("run", run_id) in self._work.parked:
             return
         task = run.tasks[name]
         found = self.spec_of(run_id, task)
         if not (isinstance(found, TaskSpec) and found.is_wanted):
-            self._agenda.add(a.about_rendering(run_id, name))
+            self._work.add(Key("rendering", run_id, name))
         elif reads := to_pin(run, name) if task.spec.uses else ():
             for read in reads:
-                self._reading[read.dataset].add(a.about_pins(run_id, name))
-            self._agenda.add(a.about_pins(run_id, name))
+                self._reading[read.dataset].add(Key("pins", run_id, name))
+            self._work.add(Key("pins", run_id, name))
         elif task.spec.children is not None:
-            self._agenda.add(a.about_children(run_id, name))
+            self._work.add(Key("children", run_id, name))
         else:
             self._ready.add(run, task)
 
     def look_at_readers(self, dataset: DatasetName) -> None:
-        """Put the ready tasks that wait for a dataset on the agenda."""
-        for subject in sorted(self._reading.get(dataset, ())):
-            self._agenda.add(subject)
+        """Queue the ready tasks that wait for a dataset."""
+        for key in sorted(self._reading.get(dataset, ())):
+            self._work.add(key)
 
     def finder(self, run: RunId) -> TaskName | None:
         """The task that looks up what the tasks of a run read of others; None: none does yet."""
@@ -146,55 +145,55 @@ class WaitingTasks:
 
     def finding(self, run: Run, task: TaskName) -> None:
         """Record that the versions that a task reads are looked up."""
-        self.pins.under_way.add(a.about_pins(run.id, task))
+        self.pins.under_way.add(Key("pins", run.id, task))
         if awaits_inputs(run, task):
             self._finders[run.id] = task
 
     def versions_found(self, run: RunId, task: TaskName, result: Pins | Refusal | Lacking) -> None:
         """Record the versions that a task reads."""
-        subject = a.about_pins(run, task)
-        if self.pins.finish(subject, result):
-            self._agenda.add(subject)
+        key = Key("pins", run, task)
+        if self.pins.finish(key, result):
+            self._work.add(key)
 
     def finding_failed(self, run: RunId, task: TaskName, again_s: float) -> None:
         """Look for the versions that a task reads again at a time of the clock that counts suspend."""
-        subject = a.about_pins(run, task)
-        if self.pins.finish(subject, None):
-            self._agenda.look_after(subject, again_s)
+        key = Key("pins", run, task)
+        if self.pins.finish(key, None):
+            self._work.look_after(key, again_s)
 
     def task_rendered(self, run: RunId, task: TaskName, result: TaskSpec | Refusal | None) -> None:
         """Record the result of rendering; None: it failed for now, and is tried again."""
-        if self.renderings.finish(a.about_rendering(run, task), result):
+        if self.renderings.finish(Key("rendering", run, task), result):
             self.add_ready(run, task)
 
     def forget(self, run: Run, task: TaskRun) -> None:
         """Remove a task of a run that is over."""
         name = task.spec.name
         self._ready.discard(run.id, name)
-        self._agenda.forget(a.about_task(run.id, name))
+        self._work.forget(Key("task", run.id, name))
         self._forget(run, task)
         if not task.spec.kind.uses_worker:
             self.put_wait(run, task.spec, waits=False)
 
     def _find_by_another(self, run: Run, finder: TaskName) -> None:
-        """Put the other reading tasks of a run on the agenda if the one that looked up pinned nothing."""
+        """Queue the other reading tasks of a run if the one that looked up pinned nothing."""
         del self._finders[run.id]
         for read in run.reads if awaits_inputs(run, finder) else ():
-            for subject in [one for one in self._reading[read.dataset] if one.run == run.id]:
-                self._agenda.add(subject)
+            for key in [one for one in self._reading[read.dataset] if one.run == run.id]:
+                self._work.add(key)
 
     def _forget(self, run: Run, task: TaskRun) -> None:
         run_id = run.id
         self._put_queue_timeout(run_id, task, None)
         if task.spec.uses:
-            subject = a.about_pins(run_id, task.spec.name)
-            self._agenda.forget(subject)
-            self.pins.forget(subject)
+            key = Key("pins", run_id, task.spec.name)
+            self._work.forget(key)
+            self.pins.forget(key)
             for read in run.reads:
-                self._reading[read.dataset].discard(subject)
+                self._reading[read.dataset].discard(key)
             if self._finders.get(run_id) == task.spec.name:
                 self._find_by_another(run, task.spec.name)
         if task.spec.reads:
-            subject = a.about_rendering(run_id, task.spec.name)
-            self._agenda.forget(subject)
-            self.renderings.forget(subject)
+            key = Key("rendering", run_id, task.spec.name)
+            self._work.forget(key)
+            self.renderings.forget(key)

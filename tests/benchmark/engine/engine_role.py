@@ -30,8 +30,8 @@ from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.bootstrap.resources import SystemClock
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.engine.decision import ArchiveRun, BuildRun, PrepareRelease, ResignLeadership
+from nimbus.engine.events import Event, ReleasePrepared, RunArchived
 from nimbus.engine.loop import Engine
-from nimbus.engine.news import News, ReleasePrepared, RunArchived
 from nimbus.engine.policy import Policy
 from nimbus.ports import LeaderStore
 from nimbus.telemetry.engine import EngineMetrics
@@ -79,7 +79,7 @@ class TimedEngine(Engine):
     turns_ms: ClassVar[list[float]] = []
     _woke_s: float | None = None
 
-    def collect(self, timeout_s: float | None) -> tuple[News, ...]:
+    def collect(self, timeout_s: float | None) -> tuple[Event, ...]:
         if self._woke_s is not None:
             self.turns_ms.append((time.thread_time() - self._woke_s) * 1000)
         found = super().collect(timeout_s)
@@ -217,14 +217,14 @@ class EngineRole:
         built = run_built(effect, self._specs, self._templates.render)
         if (prepare := getattr(runs, "prepare", None)) is not None:  # older commits have none
             prepare(built.built.result)
-        self.engine.tell(built)
+        self.engine.enqueue(built)
 
     def _effect(self, effect: Any) -> None:
         match effect:
             case PrepareRelease(release):
-                self.engine.tell(ReleasePrepared(release, self._specs[release.digest]))
+                self.engine.enqueue(ReleasePrepared(release, self._specs[release.digest]))
             case ArchiveRun(run):
-                self.engine.tell(RunArchived(run))
+                self.engine.enqueue(RunArchived(run))
             case BuildRun():
                 self._builder.submit(self._build, effect)
             case ResignLeadership(reason):

@@ -32,8 +32,8 @@ from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.decision import ArchiveRun, BuildRun, PrepareRelease
+from nimbus.engine.events import AttemptChanged, CommandsChanged, ReleasePrepared, RunArchived
 from nimbus.engine.loop import Engine
-from nimbus.engine.news import AttemptChanged, CommandsChanged, ReleasePrepared, RunArchived
 from nimbus.engine.policy import Policy
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.logging import configure
@@ -164,11 +164,11 @@ class MemoryRole:
     def _effect(self, effect: Any) -> None:
         match effect:
             case PrepareRelease(release):
-                self._engine.tell(ReleasePrepared(release, self._specs[release.digest]))
+                self._engine.enqueue(ReleasePrepared(release, self._specs[release.digest]))
             case ArchiveRun(run):
-                self._engine.tell(RunArchived(run))
+                self._engine.enqueue(RunArchived(run))
             case BuildRun():
-                self._engine.tell(run_built(effect, self._specs))
+                self._engine.enqueue(run_built(effect, self._specs))
             case _:
                 pass  # not measured
 
@@ -210,12 +210,12 @@ class MemoryRole:
         return name in self._cluster.world.pipelines
 
     def _wake(self) -> None:
-        self._engine.tell(RunArchived(RunId("nothing")))
+        self._engine.enqueue(RunArchived(RunId("nothing")))
 
     def _command(self, command: Command) -> None:
         self._asked += 1
         self._queue.submit(command, submitted_by="")
-        self._engine.tell(CommandsChanged())
+        self._engine.enqueue(CommandsChanged())
 
     def _start_run(self) -> None:
         name = self._pipelines[self._asked % len(self._pipelines)]
@@ -225,7 +225,7 @@ class MemoryRole:
         now, text = datetime.now(UTC), str(attempt)
         self._board.claim(Claim(attempt=text, worker=WorkerId("w0"), host=HostId("h"), claimed_at=now))
         self._board.end(End(attempt=text, outcome=Outcome.SUCCEEDED, written_by="runner", ended_at=now))
-        self._engine.tell(AttemptChanged(attempt))
+        self._engine.enqueue(AttemptChanged(attempt))
 
     def _note_opened(self) -> None:
         commits, self._cluster.commits = self._cluster.commits, []

@@ -14,7 +14,7 @@ from nimbus.domain.ids import PipelineName, TaskName
 from nimbus.domain.pipeline import PipelineSpec, Retries, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Run
 from nimbus.engine.decision import BuildRun
-from nimbus.engine.news import RunBuilt
+from nimbus.engine.events import RunBuilt
 from nimbus.engine.state import Built
 
 _NEEDS = 3
@@ -105,5 +105,5 @@ def run_built(
         render: Renders the arguments; by default, they stay unchanged.
     """
     return RunBuilt(
-        effect.subject, Built(effect.draft, render(new_run(specs[effect.draft.release], effect.draft)))
+        effect.key, Built(effect.draft, render(new_run(specs[effect.draft.release], effect.draft)))
     )

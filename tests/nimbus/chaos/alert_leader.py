@@ -39,7 +39,7 @@ class AlertingRole(EngineRole):
             cluster="test",
             public_url="http://127.0.0.1",
             leads_in=self._leads_in,
-            tell=self.engine.tell,
+            enqueue=self.engine.enqueue,
         )
 
     def _effect(self, effect: Any) -> None:

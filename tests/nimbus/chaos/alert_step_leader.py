@@ -118,7 +118,7 @@ class DoomedRole(alert_leader.AlertingRole):
         return store
 
     def _build(self, effect: Any) -> None:
-        self.engine.tell(run_built(effect, self._specs))  # no templates in it
+        self.engine.enqueue(run_built(effect, self._specs))  # no templates in it
 
 
 def lead(*, hosts: str, root: str, url: str, run: str, at: str, notes: str) -> None:

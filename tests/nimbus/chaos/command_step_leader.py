@@ -17,7 +17,7 @@ from nimbus.domain import writes as w
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import CommandId
 from nimbus.engine.decision import Effect, StorePurge, StoreVersions
-from nimbus.engine.news import StoredForCommand
+from nimbus.engine.events import StoredForCommand
 from nimbus.ports import LeaderStore
 from tests.benchmark.engine.engine_role import EngineRole
 from tests.nimbus.chaos.forked_leaders import Notes
@@ -134,13 +134,13 @@ class CountedRole(EngineRole):
             run = read_run(calls_on(self.session), Paths(self._root), selection.reuse)
             assert run is not None
             earlier[run.id] = run
-        self.engine.tell(built(effect, earlier))
+        self.engine.enqueue(built(effect, earlier))
 
     def _effect(self, effect: Effect) -> None:
         if isinstance(effect, StorePurge):
-            self.engine.tell(StoredForCommand(effect.command, None))
+            self.engine.enqueue(StoredForCommand(effect.command, None))
         elif isinstance(effect, StoreVersions):
-            self.engine.tell(StoredForCommand(effect.command, stored(effect)))
+            self.engine.enqueue(StoredForCommand(effect.command, stored(effect)))
         else:
             super()._effect(effect)
 

@@ -18,9 +18,9 @@ from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Concurrency, DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.publications import Partitioning, Publication, Read
 from nimbus.engine.decision import FindVersions
-from nimbus.engine.news import VersionsFound
+from nimbus.engine.events import VersionsFound
+from nimbus.engine.history_lookups import found_versions
 from nimbus.engine.policy import Policy
-from nimbus.engine.versions import found_versions
 from nimbus.ports import History, LeaderStore
 from tests.benchmark.engine.engine_role import EngineRole
 from tests.benchmark.engine.shapes import run_built
@@ -135,13 +135,13 @@ class DoomedRole(EngineRole):
         return store
 
     def _build(self, effect: Any) -> None:
-        self.engine.tell(run_built(effect, self._specs))  # no templates in it
+        self.engine.enqueue(run_built(effect, self._specs))  # no templates in it
 
     def _effect(self, effect: Any) -> None:
         if isinstance(effect, FindVersions):
             self._doom.pass_by(LOOK_UP, effect.run.id)
             found = found_versions(effect.asked, cast(History, None), lambda _read: ())  # ZooKeeper has all
-            self.engine.tell(VersionsFound(effect.run.id, effect.task, found))
+            self.engine.enqueue(VersionsFound(effect.run.id, effect.task, found))
         else:
             super()._effect(effect)
 

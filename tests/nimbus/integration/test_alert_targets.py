@@ -24,7 +24,7 @@ from nimbus.cli.doctor.services import alert_targets_of
 from nimbus.config import Settings, load_settings
 from nimbus.domain.alerts import Alert, AlertEvent, AlertMessage, AlertState, message
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.engine.news import AlertTried, News
+from nimbus.engine.events import AlertTried, Event
 from nimbus.engine.sending import AlertSender
 from nimbus.ports import AlertNotSentError
 from tests.leader.elector_bench import Bench
@@ -137,14 +137,14 @@ class Quick:
 
 
 def test_target_that_hangs_delays_no_other() -> None:
-    told: queue.SimpleQueue[News] = queue.SimpleQueue()
+    told: queue.SimpleQueue[Event] = queue.SimpleQueue()
     hanging, quick = Hanging(), Quick()
     sender = AlertSender(
         {"dead": hanging, "oncall": quick},
         cluster="c",
         public_url="http://s",
         leads_in=lambda _: True,
-        tell=told.put,
+        enqueue=told.put,
     )
     try:
         sender.start(replace(ALERT, target="dead"))
@@ -166,7 +166,7 @@ def test_scheduler_that_does_not_know_whether_it_leads_sends_nothing_and_tries_a
     quick, told = Quick(), queue.SimpleQueue[Any]()
 
     sender = AlertSender(
-        {"oncall": quick}, cluster="c", public_url="", leads_in=lambda _: False, tell=told.put
+        {"oncall": quick}, cluster="c", public_url="", leads_in=lambda _: False, enqueue=told.put
     )
     sender.start(ALERT)
     news = told.get(timeout=WITHIN_S)
@@ -187,7 +187,7 @@ def test_scheduler_that_leads_again_does_not_send_what_it_claimed_in_an_earlier_
     member = bench.member("s1")
     board.election = member.elector
     sender = AlertSender(
-        {"oncall": quick}, cluster="c", public_url="", leads_in=board.leads_in, tell=told.put
+        {"oncall": quick}, cluster="c", public_url="", leads_in=board.leads_in, enqueue=told.put
     )
     try:
         member.elector.add_to_leader_lock_queue()

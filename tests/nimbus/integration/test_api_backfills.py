@@ -15,7 +15,7 @@ from click.testing import Result
 from nimbus.domain import lifecycle
 from nimbus.domain.backfill import Backfill, BackfillRequest, BackfillState, OnFailure, Order, Reprocess
 from nimbus.domain.catalog import PipelineState
-from nimbus.domain.commands import CreateBackfill, SteerBackfill
+from nimbus.domain.commands import ControlBackfill, CreateBackfill
 from nimbus.domain.ids import BackfillId, ReleaseDigest
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.intervals import DataInterval
@@ -98,7 +98,7 @@ def test_command_line_steers_a_backfill(
 ) -> None:
     world.cluster.put(backfill())
 
-    assert submitted(world, nimbus, "backfill", *words) == SteerBackfill(backfill=ID, to=to, reason=reason)
+    assert submitted(world, nimbus, "backfill", *words) == ControlBackfill(backfill=ID, to=to, reason=reason)
 
 
 def test_dry_run_says_which_dates_would_get_a_run_and_creates_nothing(world: Any, nimbus: Invoke) -> None:

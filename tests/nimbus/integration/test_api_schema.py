@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from nimbus.domain.commands import SteerBackfill, StopRun
+from nimbus.domain.commands import ControlBackfill, StopRun
 from tests.nimbus import api_fuzz
 
 SLOW = pytest.mark.timeout(1200)
@@ -52,7 +52,7 @@ def test_links_lead_from_what_is_created_to_what_reads_and_changes_it(
     _schemathesis(api_url, tmp_path, phases="stateful", operations=CHAINED, examples=8, usual=usual)
 
     # At the ends of chains: the API queues these only for an existing run or backfill.
-    assert {StopRun, SteerBackfill} <= {type(command) for command in world.accepted}
+    assert {StopRun, ControlBackfill} <= {type(command) for command in world.accepted}
 
 
 def _to_every_operation(url: str, folder: Path, **how: Any) -> None:

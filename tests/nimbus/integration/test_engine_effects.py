@@ -43,7 +43,6 @@ from nimbus.domain.task_run import Attempt, Outcome, Reused, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.waits import DataProbe, DataSource, ProbeResult
 from nimbus.engine import effects
-from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import (
     ArchiveOutcomes,
     ArchiveRun,
@@ -56,12 +55,11 @@ from nimbus.engine.decision import (
     StorePurge,
     StoreVersions,
 )
-from nimbus.engine.earlier_runs import EarlierRuns
 from nimbus.engine.effects import RUNS_AT_ONCE, Effects
-from nimbus.engine.news import (
+from nimbus.engine.events import (
     BuildingFailed,
     DataSeen,
-    News,
+    Event,
     OutcomesArchived,
     ReleasePrepared,
     RenderingFailed,
@@ -70,8 +68,10 @@ from nimbus.engine.news import (
     StoredForCommand,
     TaskRendered,
 )
+from nimbus.engine.history_lookups import EarlierRuns
 from nimbus.engine.sending import AlertSender
 from nimbus.engine.state import Built
+from nimbus.engine.work_queue import Key
 from nimbus.ports import DefinitionNotHereError, StoreUnavailableError
 from nimbus.records import UnreadableRecordError
 from nimbus.templates.client import Templates
@@ -166,7 +166,7 @@ class Renderer(Templates):
 class Bench:
     def __init__(self) -> None:
         self.history, self.preparer, self.renderer = History(), Preparer(), Renderer()
-        self.told: list[News] = []
+        self.told: list[Event] = []
         self.resigned: list[str] = []
         self.unreadable: set[str] = set()
         self.read: list[str] = []
@@ -187,10 +187,10 @@ class Bench:
             open_file=self.open_file,
             look=self.look,
             sender=AlertSender(
-                {}, cluster="c", public_url="", leads_in=lambda _: True, tell=self.told.append
+                {}, cluster="c", public_url="", leads_in=lambda _: True, enqueue=self.told.append
             ),
             resign=lambda reason, _to: self.resigned.append(reason),
-            tell=self.told.append,
+            enqueue=self.told.append,
         )
 
     def definition(self, release: ReleaseOf) -> PipelineSpec:
@@ -312,10 +312,10 @@ def test_a_release_that_cannot_be_had_is_told_with_its_code(
     bench.effects.start(PrepareRelease(RELEASE))
 
     eventually(lambda: bench.told)
-    (news,) = bench.told
-    assert isinstance(news, ReleasePrepared)
-    assert isinstance(news.result, Refusal)
-    assert news.result.code == code
+    (event,) = bench.told
+    assert isinstance(event, ReleasePrepared)
+    assert isinstance(event.result, Refusal)
+    assert event.result.code == code
 
 
 def test_refusals_are_stored_once_storage_is_back_and_then_told(bench: Bench, eventually: Eventually) -> None:
@@ -368,7 +368,7 @@ def test_closing_ends_waiting_at_once_and_nothing_starts_afterwards(
     assert bench.resigned == []
 
 
-WAITING = Subject("command", "cmd-0")
+WAITING = Key("command", "cmd-0")
 TASK = TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py", args=("{{ ds }}",))
 RECORD = active(replace(SPEC, name=PipelineName("q"), tasks=(TASK,)))
 DRAFT = Draft(
@@ -389,7 +389,7 @@ def test_a_run_is_built_and_its_result_told(bench: Bench, eventually: Eventually
     (told,) = bench.told
     assert isinstance(told, RunBuilt)
     assert isinstance(told.built.result, Run)
-    assert (told.subject, told.built.draft) == (WAITING, DRAFT)
+    assert (told.key, told.built.draft) == (WAITING, DRAFT)
     assert told.built.result.tasks[TaskName("a")].spec.args == ("2026-03-01",)
 
 
@@ -405,7 +405,7 @@ def test_a_run_is_built_and_its_result_told(bench: Bench, eventually: Eventually
     ids=["its own fault", "a defect"],
 )
 def test_a_draft_is_refused_for_its_own_faults_only(
-    bench: Bench, eventually: Eventually, trouble: Exception, told: News
+    bench: Bench, eventually: Eventually, trouble: Exception, told: Event
 ) -> None:
     bench.renderer.trouble = trouble
     bench.effects.start(BuildRun(WAITING, DRAFT))
@@ -426,7 +426,7 @@ def test_a_draft_is_refused_for_its_own_faults_only(
     ids=["never", "not now"],
 )
 def test_a_run_of_a_release_that_can_never_be_used_is_refused(
-    bench: Bench, eventually: Eventually, trouble: Exception, told: News
+    bench: Bench, eventually: Eventually, trouble: Exception, told: Event
 ) -> None:
     bench.no_definition = trouble
     bench.effects.start(BuildRun(WAITING, DRAFT))
@@ -442,7 +442,7 @@ def test_a_slow_template_holds_up_neither_releases_nor_history(bench: Bench, eve
     bench.effects.start(ArchiveRun(RunId("p-1")))
 
     eventually(lambda: len(bench.told) == 2)
-    assert not any(isinstance(news, RunBuilt) for news in bench.told)
+    assert not any(isinstance(event, RunBuilt) for event in bench.told)
     bench.renderer.gate.set()
 
 
@@ -525,19 +525,19 @@ def test_task_is_rendered_with_the_results_in_the_ends_of_those_that_it_reads(
     bench.effects.start(reading("{{ tasks.plan.result.rows }} rows"))
 
     eventually(lambda: bench.told)
-    (news,) = bench.told
-    assert isinstance(news, TaskRendered)
-    assert isinstance(news.result, TaskSpec)
-    assert news.result.args == ("3 rows",)
+    (event,) = bench.told
+    assert isinstance(event, TaskRendered)
+    assert isinstance(event.result, TaskSpec)
+    assert event.result.args == ("3 rows",)
 
 
 def test_task_whose_template_is_at_fault_is_refused(bench: Bench, eventually: Eventually) -> None:
     bench.effects.start(reading("{{ tasks.plan.result.rows.x }}"))
 
     eventually(lambda: bench.told)
-    (news,) = bench.told
-    assert isinstance(news, TaskRendered)
-    assert isinstance(news.result, Refusal)
+    (event,) = bench.told
+    assert isinstance(event, TaskRendered)
+    assert isinstance(event.result, Refusal)
 
 
 def test_task_is_rendered_later_when_results_cannot_be_read_now(bench: Bench, eventually: Eventually) -> None:
@@ -556,17 +556,17 @@ def test_items_of_a_file_are_read_by_a_thread_that_may_hang(bench: Bench, eventu
     for bench.file in (b"3\n4\n", None, OutputsNotHereError("it has no folder"), away):
         bench.effects.start(reading("", children))
         eventually(lambda: bench.told)
-        (news,) = bench.told
+        (event,) = bench.told
         bench.told.clear()
         if isinstance(bench.file, bytes):
-            assert isinstance(news, TaskRendered)
-            assert isinstance(news.result, TaskSpec)
-            assert news.result.children == replace(children, for_each={"x": (3, 4), "y": (1, 2)})
+            assert isinstance(event, TaskRendered)
+            assert isinstance(event.result, TaskSpec)
+            assert event.result.children == replace(children, for_each={"x": (3, 4), "y": (1, 2)})
         elif bench.file is away:
-            assert news == RenderingFailed(RunId("p-1"), TaskName("load"), away)
+            assert event == RenderingFailed(RunId("p-1"), TaskName("load"), away)
         else:
-            assert isinstance(news, TaskRendered)
-            assert isinstance(news.result, Refusal)
+            assert isinstance(event, TaskRendered)
+            assert isinstance(event.result, Refusal)
 
 
 FILE, URL = DataProbe(DataSource.FILE, "/there"), DataProbe(DataSource.HTTP, "http://host/there")
@@ -628,11 +628,11 @@ def test_results_in_history_stay_when_the_next_leader_archives_a_run_without_its
 
 def a_rerun(of: str = "p-0") -> BuildRun:
     selection = Selection(scope=Scope.ALL, reuse=RunId(of), is_rerun=True)
-    return BuildRun(Subject("command", "cmd-1"), replace(DRAFT, selection=selection))
+    return BuildRun(Key("command", "cmd-1"), replace(DRAFT, selection=selection))
 
 
 def built_by(bench: Bench) -> Run | Refusal | None:
-    (told,) = (news for news in bench.told if isinstance(news, RunBuilt))
+    (told,) = (event for event in bench.told if isinstance(event, RunBuilt))
     return told.built.result
 
 
@@ -713,12 +713,12 @@ def test_purge_of_a_run_that_is_unknown_or_reused_is_refused(bench: Bench, event
 
     eventually(lambda: len(bench.told) == 3)
 
-    answers = [news.answer for news in bench.told if isinstance(news, StoredForCommand)]
+    answers = [event.answer for event in bench.told if isinstance(event, StoredForCommand)]
     assert [answer.code if answer else None for answer in answers] == ["unknown_run", "run_reused", None]
 
 
 def test_scheduled_run_that_may_exist_is_refused_if_it_does(bench: Bench, eventually: Eventually) -> None:
-    bench.effects.start(BuildRun(Subject("pipeline", "p"), replace(DRAFT, may_exist=True)))
+    bench.effects.start(BuildRun(Key("pipeline", "p"), replace(DRAFT, may_exist=True)))
 
     eventually(lambda: bool(bench.told))
 

@@ -33,12 +33,10 @@ from nimbus.domain.task_run import Outcome
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.terms import Leader
 from nimbus.domain.waits import ProbeResult
-from nimbus.engine import loop, reign
-from nimbus.engine.agenda import Subject
+from nimbus.engine import leader_term, loop
 from nimbus.engine.decision import ArchiveOutcomes, BuildRun, Effect, PrepareRelease, ResignLeadership
 from nimbus.engine.effects import Effects
-from nimbus.engine.loop import Engine
-from nimbus.engine.news import (
+from nimbus.engine.events import (
     BuildingFailed,
     CommandsChanged,
     OutcomesArchived,
@@ -47,10 +45,12 @@ from nimbus.engine.news import (
     RunArchived,
     RunBuilt,
 )
+from nimbus.engine.leader_term import LeaderTerm
+from nimbus.engine.loop import Engine
 from nimbus.engine.policy import Policy
-from nimbus.engine.reign import Reign
 from nimbus.engine.sending import AlertSender
 from nimbus.engine.state import Built
+from nimbus.engine.work_queue import Key
 from nimbus.ports import Clock, LoadedPart, StoreUnavailableError
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.templates.client import Templates
@@ -130,9 +130,9 @@ class Bench:
     def _play(self, effect: Effect) -> None:
         """Build runs and archive outcomes at once; keep the other effects for the test."""
         if isinstance(effect, BuildRun):
-            self.engine.tell(built(effect))
+            self.engine.enqueue(built(effect))
         elif isinstance(effect, ArchiveOutcomes):
-            self.engine.tell(OutcomesArchived(tuple(one.command for one in effect.outcomes)))
+            self.engine.enqueue(OutcomesArchived(tuple(one.command for one in effect.outcomes)))
         else:
             self.effects.append(effect)
 
@@ -188,9 +188,9 @@ def test_a_leadership_won_again_while_the_engine_was_busy_is_not_missed(
 ) -> None:
     bench.gate.clear()
     bench.elect(1)
-    eventually(lambda: bench.loads == 1, what="the first reign asks for the state")
+    eventually(lambda: bench.loads == 1, what="the first term asks for the state")
     bench.engine.revoked(leadership(1), "test")
-    bench.engine.tell(QuarantineChanged({NAME: "a.py is nowhere"}))
+    bench.engine.enqueue(QuarantineChanged({NAME: "a.py is nowhere"}))
     bench.elect(2)
     bench.gate.set()
 
@@ -213,8 +213,8 @@ def test_results_that_arrive_during_an_outage_are_taken_in_afterwards(
     bench.cluster.available = False
     bench.cluster.store.fire_all()  # and it reads
     eventually(lambda: bench.refused > 0, what="the engine notices the outage")
-    bench.engine.tell(QuarantineChanged({NAME: "a.py is nowhere"}))
-    bench.engine.tell(ReleasePrepared(release, SPEC))
+    bench.engine.enqueue(QuarantineChanged({NAME: "a.py is nowhere"}))
+    bench.engine.enqueue(ReleasePrepared(release, SPEC))
     seen = bench.refused
     eventually(lambda: bench.refused > seen + 2)
     bench.cluster.available = True
@@ -233,7 +233,7 @@ def test_a_result_beside_a_look_that_fails_is_not_lost(bench: Bench, eventually:
     bench.leads = False  # the inbox grows while nothing is decided
     bench.cluster.available = False
     bench.cluster.store.fire_all()
-    bench.engine.tell(ReleasePrepared(release, SPEC))
+    bench.engine.enqueue(ReleasePrepared(release, SPEC))
     bench.leads = True
     eventually(lambda: bench.refused > 0)
     bench.cluster.available = True
@@ -273,7 +273,7 @@ def test_an_exception_in_a_rule_resigns_and_the_thread_serves_the_next_epoch(
         raise ZeroDivisionError("a defect")
 
     with monkeypatch.context() as patch:
-        patch.setattr(reign, "next_subject", broken)
+        patch.setattr(leader_term, "next_key", broken)
         bench.elect(1)
         eventually(lambda: bench.effects)
         assert bench.effects == [ResignLeadership("the engine failed; the log has the trace")]
@@ -312,7 +312,7 @@ def test_a_rule_that_fails_over_one_pipeline_or_run_leaves_the_others_alone(
 
     eventually(lambda: bench.outcome(asked))
     assert RunId("p-1") in bench.cluster.world.runs
-    # By then it has also cleaned up, which retries subjects that were set aside, and waits.
+    # By then it has also cleaned up, which retries keys that were set aside, and waits.
     again = bench.submit(start("p-2"))
     eventually(lambda: bench.outcome(again))
     assert bench.effects == [], "no effect, such as a resignation, follows"
@@ -368,9 +368,9 @@ class HeldClock:
         return (self.time - RECORD.updated_at).total_seconds()
 
 
-def reign_of(bench: Bench, clock: Clock, effects: list[Effect]) -> Reign:
+def reign_of(bench: Bench, clock: Clock, effects: list[Effect]) -> LeaderTerm:
     bench.cluster.change(epoch=1)
-    ours = Reign(
+    ours = LeaderTerm(
         epoch=1,
         schema=1,
         leader=Leader(id="s1", host="h", boot_id="b", version="1"),
@@ -387,15 +387,15 @@ def reign_of(bench: Bench, clock: Clock, effects: list[Effect]) -> Reign:
 
 def test_a_result_that_an_earlier_reign_asked_for_is_not_taken_for_ours(bench: Bench) -> None:
     ours = reign_of(bench, SystemClock(), [])
-    subject = Subject("command", "cmd-0")
+    key = Key("command", "cmd-0")
     run = replace(new_run(SPEC, DRAFT), state=RunState.SUCCEEDED, finished_at=RECORD.updated_at)
     bench.cluster.change(runs={run.id: run})
     recover(ours)
-    ours.hear((RunArchived(run.id), RunBuilt(subject, Built(DRAFT, new_run(SPEC, DRAFT)))))
-    ours.hear((BuildingFailed(subject, DRAFT, StoreUnavailableError("it is away")),))
+    ours.apply((RunArchived(run.id), RunBuilt(key, Built(DRAFT, new_run(SPEC, DRAFT)))))
+    ours.apply((BuildingFailed(key, DRAFT, StoreUnavailableError("it is away")),))
 
     assert not ours.state.runs.finished[run.id].archived, "a later run of this id would never go to history"
-    assert (ours.state.builds.results, ours.state.agenda.set_aside) == ({}, {})
+    assert (ours.state.builds.results, ours.state.work.parked) == ({}, {})
 
 
 def test_a_template_that_breaks_the_limits_is_refused_and_the_leader_leads_on(
@@ -420,9 +420,11 @@ def test_a_template_that_breaks_the_limits_is_refused_and_the_leader_leads_on(
         prepare_run=prepare,
         open_file=lambda _reference, _path: None,
         look=lambda _look: ProbeResult(False, "no"),
-        sender=AlertSender({}, cluster="c", public_url="", leads_in=lambda _: True, tell=bench.engine.tell),
+        sender=AlertSender(
+            {}, cluster="c", public_url="", leads_in=lambda _: True, enqueue=bench.engine.enqueue
+        ),
         resign=lambda _reason, _to: None,
-        tell=bench.engine.tell,
+        enqueue=bench.engine.enqueue,
     )
     bench.start_effect = effects.start
     try:
@@ -460,20 +462,20 @@ def test_a_run_that_cannot_be_built_now_is_set_aside_and_tried_again(bench: Benc
     (asked,) = effects
     assert isinstance(asked, BuildRun)
 
-    ours.hear((BuildingFailed(asked.subject, asked.draft, StoreUnavailableError("it is away")),))
+    ours.apply((BuildingFailed(asked.key, asked.draft, StoreUnavailableError("it is away")),))
     paused = bench.submit(PausePipeline(pipeline=other))
     ours.look((CommandsChanged(),))
     ours.decide()
 
     assert effects == [asked], "not at once, for ever"
-    assert (bench.outcome(waiting), ours.state.agenda.set_aside.keys()) == (None, {asked.subject})
+    assert (bench.outcome(waiting), ours.state.work.parked.keys()) == (None, {asked.key})
     assert bench.outcome(paused), "and the others go on"
 
-    clock.time += timedelta(seconds=reign.TIDY_EVERY_S)
+    clock.time += timedelta(seconds=leader_term.TIDY_EVERY_S)
     ours.tend()
     ours.decide()
     assert len(effects) == 2
-    ours.hear((built(asked),))
+    ours.apply((built(asked),))
     ours.decide()
     found = bench.outcome(waiting)
     assert found is not None

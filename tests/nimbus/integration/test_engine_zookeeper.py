@@ -52,10 +52,10 @@ from nimbus.domain.slots import Claim, End
 from nimbus.domain.supervision import Timings
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import WorkerInfo
-from nimbus.engine import loop, reign
+from nimbus.engine import leader_term, loop
 from nimbus.engine.decision import ArchiveRun, BuildRun, Effect, PrepareRelease, ResignLeadership
+from nimbus.engine.events import ReleasePrepared, RunArchived, RunBuilt
 from nimbus.engine.loop import Engine
-from nimbus.engine.news import ReleasePrepared, RunArchived, RunBuilt
 from nimbus.engine.policy import Policy
 from nimbus.engine.state import Built
 from nimbus.localstack.zookeeper import ZooKeeperServer
@@ -157,11 +157,11 @@ class Scheduler:
             case PrepareRelease(release):
                 self.asked.append(effect)
                 if self.prepares:
-                    self.engine.tell(ReleasePrepared(release, SPEC))
-            case BuildRun(subject, draft):
-                self.engine.tell(RunBuilt(subject, Built(draft, new_run(SPEC, draft))))
+                    self.engine.enqueue(ReleasePrepared(release, SPEC))
+            case BuildRun(key, draft):
+                self.engine.enqueue(RunBuilt(key, Built(draft, new_run(SPEC, draft))))
             case ArchiveRun(run_id):
-                self.engine.tell(RunArchived(run_id))
+                self.engine.enqueue(RunArchived(run_id))
             case ResignLeadership(reason):
                 self.resigned.append(reason)
                 self.election.abdicate(reason)
@@ -337,9 +337,9 @@ def test_a_write_without_an_answer_is_looked_up_and_the_work_goes_on(
         eventually(lambda: leader.asked)
         unanswered = CountingStore.unanswered
         own_zookeeper.pause()
-        leader.engine.tell(ReleasePrepared(leader.asked[0].release, SPEC))
+        leader.engine.enqueue(ReleasePrepared(leader.asked[0].release, SPEC))
         eventually(lambda: CountingStore.unanswered > unanswered, what="the commit gets no answer")
-        leader.prepares = True  # a new reign reads the disk again
+        leader.prepares = True  # a new term reads the disk again
         own_zookeeper.kill()
         own_zookeeper.start()
 
@@ -488,12 +488,12 @@ def test_a_run_too_large_for_zookeeper_is_refused_and_nobody_loses_the_connectio
 def test_a_worker_that_drains_is_given_nothing_more(
     cluster: Cluster, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reign, "WORKERS_EVERY_S", 0.05)
+    monkeypatch.setattr(leader_term, "WORKERS_EVERY_S", 0.05)
     monkeypatch.setattr(loop, "LONGEST_WAIT_S", 0.05)
     leader = leading(cluster, eventually)
     cluster.registrations.publish_worker(replace(WORKER, draining=True))
     reads = CountingStore.worker_reads
-    eventually(lambda: CountingStore.worker_reads > reads + 1, what="it looks without any news")
+    eventually(lambda: CountingStore.worker_reads > reads + 1, what="it looks without any event")
 
     assert cluster.answer(start("p-1")).accepted
     assert cluster.answer(start("p-2")).accepted

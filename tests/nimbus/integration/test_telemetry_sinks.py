@@ -49,7 +49,7 @@ from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.traces import attempt_span_id, attempt_uuid, run_span_id, run_uuid, trace_id
-from nimbus.engine.exports import RunExports
+from nimbus.engine.sending import RunExports
 from nimbus.ports import StoreUnavailableError, TelemetryNotSentError
 from nimbus.telemetry.engine import ExportMetrics
 from tests.blobsync.integration.test_s3_tls import certificate

@@ -34,7 +34,7 @@ from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import WorkerInfo
-from nimbus.engine import loop, reign
+from nimbus.engine import leader_term, loop
 from nimbus.engine.decision import ArchiveRun
 from nimbus.engine.policy import Policy
 from tests.benchmark.engine.child import play
@@ -80,7 +80,7 @@ class SchedulerRole(EngineRole):
     """Election and engine of one release. It registers itself like a scheduler."""
 
     def __init__(self, hosts: str, root: str, name: str) -> None:
-        reign.WORKERS_EVERY_S = loop.LONGEST_WAIT_S = EVERY_S
+        leader_term.WORKERS_EVERY_S = loop.LONGEST_WAIT_S = EVERY_S
         super().__init__(
             hosts, root, name, Policy(keep_finished=KEEP_FINISHED, raise_schema_after=timedelta(0))
         )
@@ -104,7 +104,7 @@ class SchedulerRole(EngineRole):
         self.election.add_to_leader_lock_queue()
 
     def leads(self) -> bool:
-        """Whether the first turn of a reign is over."""
+        """Whether the first turn of a term is over."""
         return self.engine.status.recovered_at is not None
 
     def abdication(self) -> str:

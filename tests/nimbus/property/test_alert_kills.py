@@ -19,8 +19,8 @@ from nimbus.domain.commands import StartRun
 from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
 from nimbus.domain.publications import Publication
 from nimbus.domain.task_run import Outcome
-from nimbus.engine.decision import Answer, Decision, Effect, Nothing, SendAlert
-from nimbus.engine.news import AlertTried
+from nimbus.engine.decision import Answer, Decision, Effect, NoDecision, SendAlert
+from nimbus.engine.events import AlertTried
 from nimbus.engine.rules import alerts
 from nimbus.engine.state import State
 from tests.nimbus.definitions import active
@@ -112,7 +112,7 @@ class MortalBench(Bench):
                 self.effects.clear()
                 if not tried:
                     return
-                self.reign.hear([AlertTried(claim, None) for claim in tried])
+                self.term.apply([AlertTried(claim, None) for claim in tried])
             except KilledError:
                 self.effects.clear()
                 self.unmarked.clear()
@@ -187,7 +187,7 @@ def claim_taken_for_ones_own(state: State, alert: Alert, now: datetime) -> Answe
     if alert.claim in state.alerts.outbox.answers:
         return alerts._ended(state, "alert_sent", accepted(alert, now))
     if alert.claim in state.alerts.outbox.started:
-        return Nothing()
+        return NoDecision()
     return Decision(name="alert_try_started", effects=(SendAlert(alert),))
 
 

@@ -18,7 +18,7 @@ from nimbus.domain import writes as w
 from nimbus.domain.ids import RunId
 from nimbus.domain.task_run import Outcome
 from nimbus.engine.decision import PrepareRelease, StorePurge, StoreVersions
-from nimbus.engine.news import News, ReleasePrepared, StoredForCommand
+from nimbus.engine.events import Event, ReleasePrepared, StoredForCommand
 from nimbus.engine.rules import selections
 from tests.nimbus.command_cases import CASES, FIRST, NEWER, SPEC, Case, P, stored
 from tests.nimbus.definitions import active, digest_of
@@ -121,13 +121,13 @@ def _decide(bench: Bench) -> None:
     spec = {digest_of(spec): spec for spec in (SPEC, NEWER)}
     while asked := [effect for effect in bench.effects if isinstance(effect, _ANSWERED)]:
         bench.effects.clear()
-        told: list[News] = [
+        told: list[Event] = [
             ReleasePrepared(one.release, spec[one.release.digest])
             if isinstance(one, PrepareRelease)
             else StoredForCommand(one.command, None if isinstance(one, StorePurge) else stored(one))
             for one in asked
         ]
-        bench.reign.hear(told)
+        bench.term.apply(told)
         bench.decide()
 
 

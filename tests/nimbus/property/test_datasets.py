@@ -28,12 +28,12 @@ from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
-from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules import datasets as rule
-from nimbus.engine.rules import new_run
+from nimbus.engine.rules import run_starts
 from nimbus.engine.state import State
 from nimbus.engine.state.runs import Runs
+from nimbus.engine.work_queue import Instant
 from tests.nimbus.simulation.mutant import replaced
 from tests.thorough import at_most
 
@@ -94,14 +94,14 @@ class History:
         for _ in range(self.rng.randint(0, 3)):
             if self.unread:
                 self.state.runs.put(self.unread.pop(), _now())
-        if not self.unread and not self.state.census_taken:
-            self.state.take_census()
+        if not self.unread and not self.state.is_loaded:
+            self.state.finish_loading()
 
     # -- what happens
 
     def create(self) -> None:
         """A run begins: of a new date, or again of an old one."""
-        if not self.state.census_taken:
+        if not self.state.is_loaded:
             return
         pipeline = self.rng.choice(list(PIPELINES))
         run = _run(RunId(f"r{len(self.created)}"), pipeline, self.rng.randint(0, 4))
@@ -126,7 +126,7 @@ class History:
     def archive(self) -> None:
         """A finished run moves to history."""
         finished = [run for run in self.runs.values() if run.state.is_final]
-        if finished and self.state.census_taken:
+        if finished and self.state.is_loaded:
             run = self.rng.choice(finished)
             for publication, version in versions_of(run):
                 key = publication.dataset, version.partition
@@ -134,7 +134,7 @@ class History:
             self._decide(Decision(name="dropped", writes=(w.RemoveRun(run.id),)))
 
     def _decide(self, decision: Decision) -> None:
-        decision = rule.noted(self.state, new_run.numbered(self.state, decision))
+        decision = rule.with_datasets(self.state, run_starts.with_numbers(self.state, decision))
         fate = self.rng.random()
         if fate < 0.02:  # it dies before the transaction
             self.elect()
@@ -314,7 +314,7 @@ MUTANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         versions=lambda versions: tuple(replace(one, number=0) for one in versions)
     ),
     "runs are counted without the epoch": lambda: replaced(
-        new_run, next_number=lambda _epoch, newest: run_number.next_number(0, newest)
+        run_starts, next_number=lambda _epoch, newest: run_number.next_number(0, newest)
     ),
     "a version leaves before history has it": lambda: _with_version(may_drop=lambda _: lambda _: True),
     "a version leaves while an older run may publish": lambda: _with_version(

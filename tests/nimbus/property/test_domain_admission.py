@@ -21,10 +21,10 @@ from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import Refusals, WorkerInfo, jvm_release
-from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules import assign
 from nimbus.engine.state import State
+from nimbus.engine.work_queue import Instant
 from tests.nimbus.engine_bench import WORKER
 from tests.nimbus.simulation.engine_laws import busy_on
 
@@ -193,7 +193,7 @@ def test_the_rule_and_the_explanation_agree_for_any_cluster(
         state.put_workers(later, now)
         for run in known.values():
             state.runs.put(run, now)
-        state.take_census()
+        state.finish_loading()
     state.runs.put(ready, now)
 
     decision = assign.open_attempt(state, ready.id, A, NOW)

@@ -34,10 +34,10 @@ from nimbus.domain.intervals import DataInterval, earlier, gaps
 from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.publications import Partitioning, Read, Version, interval_text
 from nimbus.domain.run import Run
-from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules import due as rule
 from nimbus.engine.state import State
+from nimbus.engine.work_queue import Instant
 from tests.nimbus.simulation.mutant import replaced
 from tests.thorough import at_most
 
@@ -159,7 +159,9 @@ class History:
         known = before or Dataset(name=name, pipeline=NAME, partition=Partitioning.INTERVAL)
         was = known.version(version.partition)
         after = known.with_version(version, lambda _version: False)
-        decision = rule.noted(self.state, Decision(name="x", writes=(w.PutDataset(after, before),)), self.now)
+        decision = rule.with_due(
+            self.state, Decision(name="x", writes=(w.PutDataset(after, before),)), self.now
+        )
         if not self.commit(decision) or (was is not None and was.number > number):
             return
         for read in self.spec.reads:

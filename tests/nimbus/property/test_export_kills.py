@@ -32,12 +32,12 @@ from nimbus.domain.traces import (
     run_uuid,
     spans,
 )
-from nimbus.engine import exports
+from nimbus.engine import sending
 from nimbus.engine.decision import ArchiveRun
-from nimbus.engine.exports import RunExports
-from nimbus.engine.news import RunArchived
+from nimbus.engine.events import RunArchived
+from nimbus.engine.leader_term import LeaderTerm
 from nimbus.engine.policy import Policy
-from nimbus.engine.reign import Reign
+from nimbus.engine.sending import RunExports
 from nimbus.telemetry.engine import ExportMetrics
 from tests.nimbus.definitions import active
 from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
@@ -152,7 +152,7 @@ class MortalBench(Bench):
 
     def _archived(self, run: RunId) -> None:
         self.point("after a run is told to be archived")
-        self.reign.hear((RunArchived(run),))
+        self.term.apply((RunArchived(run),))
 
     def take(self, kept: list[Any], one: Any, what: str) -> None:
         """A collector accepts something."""
@@ -237,7 +237,7 @@ def check(bench: MortalBench) -> None:
 
 @pytest.fixture(autouse=True)
 def _in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exports, "ThreadPoolExecutor", Jobs)
+    monkeypatch.setattr(sending, "ThreadPoolExecutor", Jobs)
 
 
 def test_nothing_comes_twice_when_no_leader_dies() -> None:
@@ -285,17 +285,17 @@ def archived_before_it_is_sent(found: RunExports, run: Run, done: Callable[[], N
         export.finish(run, lambda: None)
 
 
-def follows_only_its_own(reign: Reign, runs: Sequence[Run]) -> None:
+def follows_only_its_own(term: LeaderTerm, runs: Sequence[Run]) -> None:
     for run in runs:
-        if reign._follow is not None and reign.state.census_taken:
-            reign._follow(reign.state.epoch, run)
+        if term._follow is not None and term.state.is_loaded:
+            term._follow(term.state.epoch, run)
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "mutant"),
     [
         (RunExports, "finish", archived_before_it_is_sent),
-        (Reign, "_tell_followers", follows_only_its_own),
+        (LeaderTerm, "_tell_followers", follows_only_its_own),
     ],
 )
 def test_leader_that_breaks_the_law_is_found(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.engine.reign import Reign
+from nimbus.engine.leader_term import LeaderTerm
 from nimbus.engine.rules import attempts
 from nimbus.engine.state import State
 from nimbus.engine.workers import Workers
@@ -89,9 +89,9 @@ def test_built_in_fault_that_only_raises_is_not_found(monkeypatch: pytest.Monkey
 
 
 def test_mutants_leave_the_real_code_as_it_was() -> None:
-    before = dict(vars(Reign)), dict(vars(State)), dict(vars(attempts))
+    before = dict(vars(LeaderTerm)), dict(vars(State)), dict(vars(attempts))
     for mutate in MUTANTS.values():
         with mutate():
             pass
 
-    assert (dict(vars(Reign)), dict(vars(State)), dict(vars(attempts))) == before
+    assert (dict(vars(LeaderTerm)), dict(vars(State)), dict(vars(attempts))) == before

@@ -27,12 +27,12 @@ from nimbus.domain.run import Run, RunState
 from nimbus.domain.run_number import next_number
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import Outcome
-from nimbus.engine import versions
+from nimbus.engine import history_lookups
 from nimbus.engine.decision import BuildRun, Decision, FindVersions
-from nimbus.engine.rules import ask, datasets, due, next_subject
+from nimbus.engine.history_lookups import found_versions
+from nimbus.engine.rules import ask, datasets, due, next_key
 from nimbus.engine.rules import reads as pinning
 from nimbus.engine.state import State
-from nimbus.engine.versions import found_versions
 from nimbus.ports import History
 from tests.nimbus.children_stage import Stage
 from tests.nimbus.definitions import built
@@ -104,7 +104,7 @@ class Cluster(Stage):
             self.state.runs.put(run, self.instant(), self.slots)
         for record in pipelines.values():
             self.state.put_pipeline(record)
-        self.state.take_census()
+        self.state.finish_loading()
         self.found.clear()
 
     def commit(self, decision: Decision) -> bool:
@@ -120,16 +120,16 @@ class Cluster(Stage):
 
     def decide(self) -> None:
         self.state.wake(self.instant())
-        while (subject := next_subject(self.state)) is not None:
-            answer = ask(self.state, subject, self.instant())
+        while (key := next_key(self.state)) is not None:
+            answer = ask(self.state, key, self.instant())
             if not isinstance(answer, Decision):
-                self.state.postpone(subject, answer)
+                self.state.postpone(key, answer)
                 continue
             if not self.commit(answer):
                 continue
             for effect in answer.effects:
                 if isinstance(effect, BuildRun):
-                    self.state.run_built(effect.subject, built(effect, self.runs).built)
+                    self.state.run_built(effect.key, built(effect, self.runs).built)
                 elif isinstance(effect, FindVersions):
                     self.found.append(effect)
 
@@ -193,7 +193,7 @@ class Cluster(Stage):
         )
         accepted = Accepted(dataset=FEED, partition=Partitioning.KEY)
         put = datasets.with_version(self.state, accepted, version, PipelineName("feeding"))
-        noted = due.noted(self.state, Decision(name="published", writes=(put,)), self.now)
+        noted = due.with_due(self.state, Decision(name="published", writes=(put,)), self.now)
         before = self.dataset
         self.commit(noted)
         if self.dataset != before and not is_late:
@@ -272,9 +272,9 @@ def test_each_version_is_read_by_one_success_or_superseded_before() -> None:
 
 def position_moves_when_a_run_ends() -> AbstractContextManager[None]:
     """What a failed run has pinned is never read."""
-    original = datasets.noted
+    original = datasets.with_datasets
 
-    def noted(state: State, decision: Decision) -> Decision:
+    def with_datasets(state: State, decision: Decision) -> Decision:
         succeeded = Decision(
             name="x",
             writes=tuple(
@@ -287,7 +287,7 @@ def position_moves_when_a_run_ends() -> AbstractContextManager[None]:
         more = [write for write in original(state, succeeded).writes if isinstance(write, w.PutDataset)]
         return replace(decision, writes=(*decision.writes, *more))
 
-    return replaced(datasets, noted=noted)
+    return replaced(datasets, with_datasets=with_datasets)
 
 
 def position_is_kept_in_memory_alone() -> AbstractContextManager[None]:
@@ -312,7 +312,9 @@ def rerun_moves_the_position_back() -> AbstractContextManager[None]:
 def newest_are_read_first() -> AbstractContextManager[None]:
     """What is over the bound is older than the position, so no run reads it."""
     original = reads.portion
-    return replaced(versions, portion=lambda found: original(sorted(found, key=lambda one: -one.sequence)))
+    return replaced(
+        history_lookups, portion=lambda found: original(sorted(found, key=lambda one: -one.sequence))
+    )
 
 
 def rest_is_not_due() -> AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""The laws of a leader's memory: it equals ZooKeeper's content, and no subject is forgotten."""
+"""The laws of a leader's memory: it equals ZooKeeper's content, and no key is forgotten."""
 
 from __future__ import annotations
 
@@ -17,29 +17,10 @@ from nimbus.domain.run import Places, RunState
 from nimbus.domain.slots import Slots
 from nimbus.domain.timing import not_before
 from nimbus.domain.waits import DataProbe, looks_of
-from nimbus.engine.agenda import (
-    Instant,
-    Subject,
-    about_attempt,
-    about_backfill,
-    about_child,
-    about_children,
-    about_command,
-    about_deadline,
-    about_finished,
-    about_hold,
-    about_late,
-    about_pins,
-    about_pipeline,
-    about_queued,
-    about_rendering,
-    about_run,
-    about_task,
-    about_wait,
-)
-from nimbus.engine.decision import Decision, LookAt, Nothing
+from nimbus.engine.decision import Decision, LookAt, NoDecision
 from nimbus.engine.rules import ask
 from nimbus.engine.state import State
+from nimbus.engine.work_queue import Instant, Key, Kind
 from nimbus.ports import DefinitionNotHereError, StoreUnavailableError
 from tests.nimbus.dict_cluster import World as Records
 from tests.nimbus.pool_holders import pool_holders
@@ -53,10 +34,10 @@ if TYPE_CHECKING:
 
 def check(scheduler: Scheduler) -> None:
     """Check a leader that has read everything, decided everything, and waits."""
-    reign, ledger = scheduler.engine.reign, scheduler.world.ledger
+    term, ledger = scheduler.engine.term, scheduler.world.ledger
     scheduler.world.rests += 1
-    state, now_s = reign.state, scheduler.clock.elapsed_s()
-    young = {attempt for attempt, grown_s in reign._young.items() if grown_s > now_s}
+    state, now_s = term.state, scheduler.clock.elapsed_s()
+    young = {attempt for attempt, grown_s in term._young.items() if grown_s > now_s}
     hold(
         Law.ABDICATION_DONE,
         state.epoch not in ledger.abdicated,
@@ -65,13 +46,13 @@ def check(scheduler: Scheduler) -> None:
         state.epoch,
     )
     passing = (DefinitionNotHereError.__name__, StoreUnavailableError.__name__)
-    aside = {key: why for key, why in state.agenda.set_aside.items() if not why.startswith(passing)}
+    aside = {key: why for key, why in state.work.parked.items() if not why.startswith(passing)}
     hold(Law.NEVER_FAILS, not aside, "set aside:", aside)
     _knows_all(state, scheduler.world.zookeeper.world, young, told=not scheduler.engine._inbox.empty())
     begun = {
         name
         for name in state.catalog.pipelines
-        if (subject := about_pipeline(name)) in state.builds.under_way or subject in state.agenda.set_aside
+        if (key := Key("pipeline", name)) in state.builds.under_way or key in state.work.parked
     }
     held = {name for name in state.catalog.pipelines if ledger.is_held(name)}
     ledger.schedules.check_none_missed(scheduler.clock.now(), begun | held)
@@ -91,7 +72,7 @@ def _looks_go_on(state: State, under_way: Set[DataProbe]) -> None:
         for name, task in run.tasks.items():
             if not looks_of(task.spec.waits_for, task.spec.args) or not lifecycle.is_ready(run, task):
                 continue
-            missing = state.tasks.looks._missing[about_wait(run.id, name)]
+            missing = state.tasks.looks._missing[Key("wait", run.id, name)]
             idle = {look for look in missing if state.tasks.looks._watched[look].due_s is None}
             hold(Law.NOTHING_FORGOTTEN, missing, run.id, name, "waits for nothing")
             hold(Law.NOTHING_FORGOTTEN, idle <= under_way, "no check is planned of", idle - under_way)
@@ -143,18 +124,18 @@ def check_indexes(state: State) -> None:
                 opened[AttemptId(run.id, name, task.tried)] = task.attempts[-1].ordered_to
             met = all(run.tasks[need].state.is_final for need in task.spec.needs)
             hold(Law.INDEXES, state.runs._needs[run.id].met(name) == met, run.id, name, "needs")
-            subject = run.id, name
-            if about_run(run.id) in state.agenda.set_aside:
+            key = run.id, name
+            if Key("run", run.id) in state.work.parked:
                 continue
-            queued = subject in state.ready or about_rendering(*subject) in state.tasks.renderings.under_way
-            queued |= subject in state.runs.left and lifecycle.is_ready(run, task)
+            queued = key in state.ready or Key("rendering", *key) in state.tasks.renderings.under_way
+            queued |= key in state.runs.left and lifecycle.is_ready(run, task)
             queued |= bool(to_pin(run, name)) and not task.spec.children and lifecycle.is_ready(run, task)
-            timed = is_timed(state, about_task(*subject))
+            timed = is_timed(state, Key("task", *key))
             if task.spec.children is not None:
-                queued = lifecycle.is_ready(run, task) and about_children(*subject) in state.agenda.set_aside
-                timed |= is_timed(state, about_children(*subject))  # the clock went back
+                queued = lifecycle.is_ready(run, task) and Key("children", *key) in state.work.parked
+                timed |= is_timed(state, Key("children", *key))  # the clock went back
             ready = task.spec.kind.uses_worker and lifecycle.is_ready(run, task)
-            hold(Law.INDEXES, (queued or timed) == ready, subject, queued, timed)
+            hold(Law.INDEXES, (queued or timed) == ready, key, queued, timed)
     hold(Law.INDEXES, state.attempts.slots.keys() == opened.keys(), "open:", sorted(map(str, opened)))
     at_target = sum(state.runs.live[a.run].tasks[a.task].spec.spark_place is not None for a in opened)
     hold(Law.INDEXES, state.capacity().open_at(TARGET) == at_target, "at target:", at_target)
@@ -194,7 +175,7 @@ def check_indexes(state: State) -> None:
     live = state.runs.live.values()
     hold(Law.INDEXES, places.in_cluster(live) == state.queue._trees.keys(), state.queue._trees)
     for run in live:
-        if about_run(run.id) in state.agenda.set_aside:
+        if Key("run", run.id) in state.work.parked:
             continue
         held = run.holds is not Places.NONE, run.holds is Places.ALL
         hold(Law.INDEXES, held == (places.in_pipeline(run), places.works(run)), run.id, run.holds)
@@ -217,7 +198,7 @@ def _check_lines(state: State) -> None:
     """A command whose run could not be built at first is behind later commands."""
     lines: defaultdict[str, dict[CommandId, None]] = defaultdict(dict)
     for key, queued in state.commands.waiting.items():
-        if about_command(key) in state.agenda.set_aside:
+        if Key("command", key) in state.work.parked:
             continue
         waits = getattr(queued.command, "rerun_of", None)
         if (pipeline := getattr(queued.command, "pipeline", "")) and not waits:
@@ -234,9 +215,9 @@ def _check_lines(state: State) -> None:
             hold(Law.INDEXES, list(line) == listed[name], "line", name)
 
 
-def is_timed(state: State, subject: Subject) -> bool:
-    """True when the subject has a timer."""
-    return subject in state.agenda._at or subject in state.agenda._after
+def is_timed(state: State, key: Key) -> bool:
+    """True when the key has a timer."""
+    return key in state.work._at or key in state.work._after
 
 
 def busy_on(state: State) -> dict[WorkerId, int]:
@@ -249,41 +230,41 @@ def _sets(listed: dict[str, list[CommandId]]) -> dict[str, set[CommandId]]:
 
 
 def _nothing_forgotten(state: State, now: Instant) -> None:
-    for subject in _subjects(state, now):
-        if subject.owner in state.agenda.set_aside:
+    for key in _keys(state, now):
+        if key.owner in state.work.parked:
             continue
-        answer = ask(state, subject, now)
-        if subject.kind == "attempt" and is_timed(state, subject):
+        answer = ask(state, key, now)
+        if key.kind == "attempt" and is_timed(state, key):
             continue  # a grace that began before the wall clock stepped ends by elapsed time
-        if subject.kind == "finished" and is_timed(state, subject):
+        if key.kind == "finished" and is_timed(state, key):
             continue  # its parent has just taken in its end: it is removed a minute later
-        if subject in state.builds.under_way:
-            continue  # it needs no build any more: the end of the build puts it on the agenda
-        if subject.kind == "pins" and is_timed(state, subject):
+        if key in state.builds.under_way:
+            continue  # it needs no build any more: the end of the build puts it in the work queue
+        if key.kind == "pins" and is_timed(state, key):
             continue  # storage did not answer: it is asked again after a pause
-        if subject.kind == "task" and _all_back_off(state, now):
+        if key.kind == "task" and _all_back_off(state, now):
             continue  # because the wall clock stepped back: the next check of the workers computes it again
         decided = isinstance(answer, Decision)
-        if decided and subject.kind == "task" and _is_held_behind(state, subject, now):
+        if decided and key.kind == "task" and _is_held_behind(state, key, now):
             continue
-        hold(Law.NOTHING_FORGOTTEN, isinstance(answer, Nothing), subject, "was not asked about:", answer)
-        if isinstance(answer, Nothing) and (answer.at is not None or answer.after_s is not None):
-            hold(Law.NOTHING_FORGOTTEN, is_timed(state, subject), subject, "has no timer for", answer)
+        hold(Law.NOTHING_FORGOTTEN, isinstance(answer, NoDecision), key, "was not asked about:", answer)
+        if isinstance(answer, NoDecision) and (answer.at is not None or answer.after_s is not None):
+            hold(Law.NOTHING_FORGOTTEN, is_timed(state, key), key, "has no timer for", answer)
 
 
-def _is_held_behind(state: State, subject: Subject, now: Instant) -> bool:
+def _is_held_behind(state: State, key: Key, now: Instant) -> bool:
     """True if a more urgent task waits at a pool of a task."""
     ready = [
         (run, task)
         for run in state.runs.live.values()
-        if about_run(run.id) not in state.agenda.set_aside
+        if Key("run", run.id) not in state.work.parked
         for task in run.tasks.values()
         if (run.id, task.spec.name) in state.ready  # also if the clock stepped back since its pause ended
         or (lifecycle.is_ready(run, task) and (not_before(run, task) or now.wall) <= now.wall)
     ]
-    run = state.runs.live[subject.run]
+    run = state.runs.live[key.run]
     capacity = replace(state.capacity(), holder=pool_holders(ready, state.capacity()))
-    return held_behind(run, run.tasks[subject.task], capacity) is not None
+    return held_behind(run, run.tasks[key.task], capacity) is not None
 
 
 def _all_back_off(state: State, now: Instant) -> bool:
@@ -295,31 +276,31 @@ def _all_back_off(state: State, now: Instant) -> bool:
     return all(found is not None and found.until > now.wall for found in known)
 
 
-def _subjects(state: State, now: Instant) -> Iterator[Subject]:
-    yield from map(about_attempt, state.attempts.slots)
-    yield from map(about_run, state.runs.live)
-    yield from (about_queued(key) for key in state.queue._ranks)
-    yield from map(about_command, state.commands.waiting)
-    yield from map(about_pipeline, state.catalog.pipelines)
-    yield from map(about_backfill, state.catalog.backfills)
-    yield from map(about_finished, state.runs.finished)
-    yield from map(about_deadline, state.catalog.pipelines)
-    yield from map(about_hold, state.settings.holds)
+def _keys(state: State, now: Instant) -> Iterator[Key]:
+    yield from map(Key.of_attempt, state.attempts.slots)
+    yield from (Key("run", name) for name in state.runs.live)
+    yield from (Key("queue", key) for key in state.queue._ranks)
+    yield from (Key("command", name) for name in state.commands.waiting)
+    yield from (Key("pipeline", name) for name in state.catalog.pipelines)
+    yield from (Key("backfill", name) for name in state.catalog.backfills)
+    yield from (Key("finished", name) for name in state.runs.finished)
+    yield from (Key("deadline", name) for name in state.catalog.pipelines)
+    yield from (Key("hold", name) for name in state.settings.holds)
     for run in state.runs.live.values():
         if run.expect is None:  # computed from the data that are known when the run is examined
-            yield about_late(run.id)
+            yield Key("late", run.id)
         for name, task in run.tasks.items():
             if task.spec.warn_after is not None:
-                yield about_late(run.id, name)
+                yield Key("late", run.id, name)
             if task.children is not None and is_under_way(task):
-                yield about_children(run.id, name)
-                yield from (about_child(run.id, name, n) for n in task.children.having(ItemState.OPEN))
+                yield Key("children", run.id, name)
+                yield from (Key("child", run.id, name, n) for n in task.children.having(ItemState.OPEN))
             if not task.spec.kind.uses_worker:
-                yield about_wait(run.id, name)
+                yield Key("wait", run.id, name)
             elif lifecycle.is_ready(run, task) and (not_before(run, task) or now.wall) <= now.wall:
                 rendered = (
-                    not task.spec.reads or about_rendering(run.id, name) in state.tasks.renderings.results
+                    not task.spec.reads or Key("rendering", run.id, name) in state.tasks.renderings.results
                 )
-                about = about_task if task.spec.children is None else about_children
-                about = about_pins if to_pin(run, name) else about
-                yield about(run.id, name) if rendered else about_rendering(run.id, name)
+                kind: Kind = "task" if task.spec.children is None else "children"
+                kind = "pins" if to_pin(run, name) else kind
+                yield Key(kind if rendered else "rendering", run.id, name)

@@ -38,7 +38,7 @@ PROMISES = (
 
 def check(scheduler: Scheduler) -> None:
     """Compare explanations with a leader that has decided everything and starts no run or task."""
-    state, world = scheduler.engine.reign.state, scheduler.world
+    state, world = scheduler.engine.term.state, scheduler.world
     under_way = any(
         isinstance(job, BuildRun | RenderTask | FindVersions | PrepareRelease) for job, _ in scheduler.jobs
     )
@@ -67,7 +67,7 @@ def _sees_other_workers(scheduler: Scheduler) -> bool:
     The leader reads every few seconds which workers drain.
     """
     found = scheduler.world.zookeeper.world
-    registered = scheduler.engine.reign.state.attempts.workers.registered
+    registered = scheduler.engine.term.state.attempts.workers.registered
     return any(
         info.id in registered
         and (info.draining or info.id in found.settings.cordoned) is not registered[info.id].draining
@@ -76,7 +76,7 @@ def _sees_other_workers(scheduler: Scheduler) -> bool:
 
 
 def _check_run(scheduler: Scheduler, run: Run, facts: ClusterFacts) -> None:
-    """The whole run, subjects that could proceed, and each task that has not ended."""
+    """The whole run, keys that could proceed, and each task that has not ended."""
     slots = scheduler.world.zookeeper.world.slots
     reasons = explain_run(run, slots, facts)
     hold(Law.EXPLAINED, reasons, run.id, run.state, "has no explanation")

@@ -116,7 +116,7 @@ class Ledger:
                     self.alerts.run_written(write, writes, before)
                     self.runs.written(write, self.schedules.pipelines, resumed)
                     self.children.written(write)
-                    self.shares.written(write, store.scheduler.engine.reign.state)
+                    self.shares.written(write, store.scheduler.engine.term.state)
                 case _:
                     self.attempts.written(write, store)
             if isinstance(write, w.CreateRun):
@@ -187,7 +187,7 @@ class Ledger:
                 | c.UncordonWorker()
             ):
                 return self._is_set(command)
-            case c.CreateBackfill() | c.SteerBackfill():
+            case c.CreateBackfill() | c.ControlBackfill():
                 return self.backfills.is_done(command)
             case c.StartRun(run_id=run):
                 return run in runs and runs[run].rerun_of == command.rerun_of

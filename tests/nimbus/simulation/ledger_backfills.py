@@ -42,9 +42,9 @@ class BackfillLaws:
             case w.CreateRun(run) if run.backfill is not None:
                 self._created(run)
 
-    def is_done(self, command: c.CreateBackfill | c.SteerBackfill) -> bool:
+    def is_done(self, command: c.CreateBackfill | c.ControlBackfill) -> bool:
         """True if the records show the effect of an accepted command."""
-        if isinstance(command, c.SteerBackfill):
+        if isinstance(command, c.ControlBackfill):
             return self._all[command.backfill].state is command.to
         return command.backfill in self._all
 

@@ -12,8 +12,8 @@ from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.task_run import TaskRun
 from nimbus.domain.timing import not_before
-from nimbus.engine.agenda import about_run, about_task
 from nimbus.engine.state import State
+from nimbus.engine.work_queue import Key
 from tests.nimbus.simulation import places
 from tests.nimbus.simulation.laws import Law, hold
 
@@ -72,7 +72,7 @@ class ShareLaws:
             if places.could_start(
                 other, live, self._world.ledger.schedules.pipelines, self._world.ledger.settings.holds
             )
-            and about_run(other.id) not in state.agenda.set_aside
+            and Key("run", other.id) not in state.work.parked
         }
         self._smallest(self._team(run.pipeline), waiting, held, run, "starts")
 
@@ -94,6 +94,6 @@ class ShareLaws:
 def _wants_only_a_slot(run: Run, task: TaskRun, state: State) -> bool:
     spec = task.spec
     free = run.max_parallel_tasks is None and not (spec.pools or spec.uses or spec.reads or spec.children)
-    aside = {about_run(run.id), about_task(run.id, spec.name)} & state.agenda.set_aside.keys()
+    aside = {Key("run", run.id), Key("task", run.id, spec.name)} & state.work.parked.keys()
     ready = spec.kind.uses_worker and is_ready(run, task) and not_before(run, task) is None
     return free and ready and not aside

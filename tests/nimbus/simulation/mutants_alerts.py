@@ -9,8 +9,8 @@ from typing import Any
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import claimed
 from nimbus.engine.decision import Decision
-from nimbus.engine.reign import Reign
-from nimbus.engine.rules import alerts, assign, lateness, raised
+from nimbus.engine.leader_term import LeaderTerm
+from nimbus.engine.rules import alerts, assign, lateness, raised_alerts
 from nimbus.engine.state import tasks as waiting_tasks
 from tests.nimbus.simulation.mutant import mutant, replaced
 from tests.nimbus.simulation.mutants_leaders import in_two
@@ -30,7 +30,7 @@ def alert_claimed_again_without_a_word() -> Iterator[None]:
 @mutant
 def alert_written_after_its_cause() -> Iterator[None]:
     """AF 60858: if a leader ends in between, the alert is never sent."""
-    with replaced(Reign, _do=in_two(lambda write: not isinstance(write, w.CreateAlert))):
+    with replaced(LeaderTerm, _do=in_two(lambda write: not isinstance(write, w.CreateAlert))):
         yield
 
 
@@ -66,7 +66,7 @@ def alert_sent_before_it_is_claimed() -> Iterator[None]:
 @mutant
 def late_end_that_nobody_saw_told_to_nobody() -> Iterator[None]:
     """The next leader raises no alert for a run that ended too late while there was no leader."""
-    with replaced(raised, passed=lambda *_: ()):
+    with replaced(raised_alerts, passed=lambda *_: ()):
         yield
 
 

@@ -11,8 +11,8 @@ from nimbus.domain import writes as w
 from nimbus.domain.pipeline import TriggerRule
 from nimbus.domain.supervision import Idle
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState
+from nimbus.engine.leader_term import LeaderTerm
 from nimbus.engine.ready import Needs
-from nimbus.engine.reign import Reign
 from nimbus.engine.rules import assign, attempts
 from nimbus.engine.state.runs import Runs
 from nimbus.engine.state.tasks import WaitingTasks
@@ -39,18 +39,18 @@ def retry_opened_before_end() -> Iterator[None]:
 @mutant
 def fence_without_looking_who_won() -> Iterator[None]:
     """AF 66713: a task is considered lost while it reports its end, and the report is ignored."""
-    original = Reign._overtaken
+    original = LeaderTerm._overtaken
 
-    def overtaken(self: Any, subject: Any, decision: Any, exc: Any) -> None:
+    def overtaken(self: Any, key: Any, decision: Any, exc: Any) -> None:
         slots = w.WriteClaim | w.WriteEnd
         if not any(isinstance(write, slots) for write in decision.writes):
-            original(self, subject, decision, exc)
+            original(self, key, decision, exc)
             return
         rest = tuple(write for write in decision.writes if not isinstance(write, slots))
         self._write(replace(decision, writes=rest))
-        self._accept(subject, replace(decision, writes=rest), self._now())
+        self._accept(key, replace(decision, writes=rest), self._now())
 
-    with replaced(Reign, _overtaken=overtaken):
+    with replaced(LeaderTerm, _overtaken=overtaken):
         yield
 
 

@@ -10,10 +10,10 @@ from nimbus.domain import child_runs, lifecycle
 from nimbus.domain import writes as w
 from nimbus.domain.children import ItemState
 from nimbus.domain.task_run import TaskState
-from nimbus.engine.agenda import about_children
 from nimbus.engine.decision import Decision
-from nimbus.engine.reign import Reign
+from nimbus.engine.leader_term import LeaderTerm
 from nimbus.engine.state.runs import Runs
+from nimbus.engine.work_queue import Key
 from tests.nimbus.simulation.mutant import mutant, replaced
 from tests.nimbus.simulation.mutants_leaders import in_two
 
@@ -21,13 +21,13 @@ from tests.nimbus.simulation.mutants_leaders import in_two
 @mutant
 def child_run_is_created_before_its_parent_says_so() -> Iterator[None]:
     """AF 10790: after a kill in between, the parent does not know the existing child and cannot create it."""
-    original = Reign._do
+    original = LeaderTerm._do
     apart = in_two(lambda write: isinstance(write, w.CreateRun) and write.run.parent is not None)
 
-    def do(self: Any, subject: Any, decision: Decision, now: Any) -> None:
-        (apart if subject.kind == "children" else original)(self, subject, decision, now)
+    def do(self: Any, key: Any, decision: Decision, now: Any) -> None:
+        (apart if key.kind == "children" else original)(self, key, decision, now)
 
-    with replaced(Reign, _do=do):
+    with replaced(LeaderTerm, _do=do):
         yield
 
 
@@ -36,7 +36,7 @@ def ends_of_child_runs_are_told_once() -> Iterator[None]:
     """DS 17350: after a failover, the parent is not notified of a child that has ended in the meantime."""
 
     def put_children(self: Any, run: Any, _was: Any, task: Any) -> None:
-        self._agenda.add(about_children(run.id, task.spec.name))
+        self._work.add(Key("children", run.id, task.spec.name))
 
     original = Runs._put_finished
 

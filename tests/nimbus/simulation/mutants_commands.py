@@ -10,8 +10,8 @@ from nimbus.domain import lifecycle, selection
 from nimbus.domain.commands import part_of
 from nimbus.domain.task_run import TaskState
 from nimbus.domain.writes import PutCommand
-from nimbus.engine.reign import Reign
-from nimbus.engine.rules import commands, live_runs, selections
+from nimbus.engine.leader_term import LeaderTerm
+from nimbus.engine.rules import commands, run_commands, selections
 from nimbus.engine.state.commands import Commands
 from nimbus.engine.state.runs import Runs
 from nimbus.engine.state.tasks import WaitingTasks
@@ -84,13 +84,13 @@ def rerun_reuses_what_failed() -> Iterator[None]:
 @mutant
 def mark_is_answered_apart_from_its_run() -> Iterator[None]:
     """DS 10043: a forced success is written in a second step, which a crash can prevent."""
-    original = live_runs._marked
+    original = run_commands._marked
 
     def marked(*args: Any) -> Any:
         said, _ = original(*args)
         return said, ()
 
-    with replaced(live_runs, _marked=marked):
+    with replaced(run_commands, _marked=marked):
         yield
 
 
@@ -123,7 +123,7 @@ def selection_loses_its_last_targets() -> Iterator[None]:
 @mutant
 def selection_is_queued_apart_from_its_position() -> Iterator[None]:
     """A leader that dies in between leaves commands that its successor queues again."""
-    with replaced(Reign, _do=in_two(lambda write: isinstance(write, PutCommand) and write.is_new)):
+    with replaced(LeaderTerm, _do=in_two(lambda write: isinstance(write, PutCommand) and write.is_new)):
         yield
 
 

@@ -10,10 +10,9 @@ from nimbus.domain import writes as w
 from nimbus.domain.datasets import Dataset, published_by
 from nimbus.domain.publications import earlier
 from nimbus.domain.run_number import next_number
-from nimbus.engine import versions
-from nimbus.engine import withdrawals as engine_withdrawals
+from nimbus.engine import history_lookups
 from nimbus.engine.decision import StoreVersions
-from nimbus.engine.reign import Reign
+from nimbus.engine.leader_term import LeaderTerm
 from nimbus.engine.rules import dataset_commands, datasets, reads
 from nimbus.engine.state import tasks
 from nimbus.engine.state.tasks import WaitingTasks
@@ -25,7 +24,7 @@ from tests.nimbus.simulation.mutants_leaders import in_two
 @mutant
 def version_is_published_in_a_second_transaction() -> Iterator[None]:
     """AF 35870, AF 52711: an event that is written after the success can be lost."""
-    with replaced(Reign, _do=in_two(lambda write: not isinstance(write, w.PutDataset))):
+    with replaced(LeaderTerm, _do=in_two(lambda write: not isinstance(write, w.PutDataset))):
         yield
 
 
@@ -73,7 +72,7 @@ def parts_are_the_newest_versions() -> Iterator[None]:
     """Another run has published the same key meanwhile, and its data are read as those of an item."""
 
     def found_versions(asked: Any, history: Any, _parts: Any) -> Any:
-        return versions.found_versions(
+        return history_lookups.found_versions(
             [(replace(read, of=None), *rest) for read, *rest in asked], history, _parts
         )
 
@@ -87,7 +86,8 @@ def reads_are_pinned_although_some_are_missing() -> Iterator[None]:
 
     def found_versions(asked: Any, history: Any, _parts: Any) -> Any:
         return {
-            read.name: versions.versions_for(read, wanted, known, history) for read, wanted, known in asked
+            read.name: history_lookups.versions_for(read, wanted, known, history)
+            for read, wanted, known in asked
         }
 
     with (
@@ -100,7 +100,7 @@ def reads_are_pinned_although_some_are_missing() -> Iterator[None]:
 @mutant
 def command_is_answered_after_its_version() -> Iterator[None]:
     """A leader that dies in between publishes it a second time."""
-    with replaced(Reign, _do=in_two(lambda write: isinstance(write, w.PutDataset))):
+    with replaced(LeaderTerm, _do=in_two(lambda write: isinstance(write, w.PutDataset))):
         yield
 
 
@@ -142,7 +142,7 @@ def removed_dataset_stays_in_history() -> Iterator[None]:
     """A dataset of the same name shows versions of the removed one."""
 
     def stored_and_found(effect: StoreVersions, history: Any) -> Any:
-        return () if effect.removes else engine_withdrawals.stored_and_found(effect, history)
+        return () if effect.removes else history_lookups.stored_and_found(effect, history)
 
     with replaced(scheduler, stored_and_found=stored_and_found):
         yield
@@ -171,5 +171,5 @@ def withdrawn_data_come_back_under_another_number() -> Iterator[None]:
         fitting = {one.number for one in earlier(current, unlike)}
         return sorted((one for one in known if one.number in fitting), key=lambda one: -one.number)
 
-    with replaced(engine_withdrawals, earlier=before):
+    with replaced(history_lookups, earlier=before):
         yield

@@ -12,8 +12,8 @@ from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.due import Due
 from nimbus.engine.decision import Decision
-from nimbus.engine.reign import Reign
-from nimbus.engine.rules import commands, consumers, due, schedules
+from nimbus.engine.leader_term import LeaderTerm
+from nimbus.engine.rules import due, pipeline_commands, schedules
 from nimbus.engine.state.catalog import Catalog
 from tests.nimbus.simulation.mutant import mutant, replaced
 from tests.nimbus.simulation.mutants_leaders import in_two
@@ -36,29 +36,29 @@ def _added(marked: Decision, decision: Decision) -> Iterator[w.PutDue]:
 @mutant
 def change_is_marked_in_a_second_transaction() -> Iterator[None]:
     """AF 35870, Prefect 15343: the version is there, and the event that starts its readers is lost."""
-    with replaced(Reign, _do=in_two(lambda write: not isinstance(write, w.PutDue) or _is_start(write))):
+    with replaced(LeaderTerm, _do=in_two(lambda write: not isinstance(write, w.PutDue) or _is_start(write))):
         yield
 
 
 @mutant
 def change_is_marked_in_memory_only() -> Iterator[None]:
     """AF 52711: a leader that dies takes its events along."""
-    original = due.noted
+    original = due.with_due
 
-    def noted(state: Any, decision: Decision, now: Any) -> Decision:
+    def with_due(state: Any, decision: Decision, now: Any) -> Decision:
         marked = original(state, decision, now)
         for write in _added(marked, decision):
             state.catalog.put_due(write.pipeline, write.due)
         return decision
 
-    with replaced(due, noted=noted):
+    with replaced(due, with_due=with_due):
         yield
 
 
 @mutant
 def target_is_removed_before_its_run_is_created() -> Iterator[None]:
     """Argo Events 2340: the event is used up, and no run follows."""
-    with replaced(Reign, _do=in_two(_is_start)):
+    with replaced(LeaderTerm, _do=in_two(_is_start)):
         yield
 
 
@@ -93,9 +93,9 @@ def pause_is_ignored() -> Iterator[None]:
 @mutant
 def paused_consumer_misses_changes() -> Iterator[None]:
     """AF 36308: what changes during a pause starts nothing after it."""
-    original = due.noted
+    original = due.with_due
 
-    def noted(state: Any, decision: Decision, now: Any) -> Decision:
+    def with_due(state: Any, decision: Decision, now: Any) -> Decision:
         marked = original(state, decision, now)
         added: list[w.PutDue] = []
         for write in _added(marked, decision):
@@ -104,7 +104,7 @@ def paused_consumer_misses_changes() -> Iterator[None]:
                 added.append(write)
         return replace(marked, writes=(*decision.writes, *added))
 
-    with replaced(due, noted=noted):
+    with replaced(due, with_due=with_due):
         yield
 
 
@@ -125,17 +125,17 @@ def end_of_a_run_wakes_no_target() -> Iterator[None]:
 @mutant
 def drop_of_what_is_due_keeps_it() -> Iterator[None]:
     """AF 73151: the backlog of a pause starts at once."""
-    original = consumers.consumer_put
+    original = pipeline_commands.consumer_put
 
     def consumer_put(state: Any, spec: Any, *, drop: bool = False) -> Any:
         return original(state, spec)
 
-    with replaced(commands, consumer_put=consumer_put):
+    with replaced(pipeline_commands, consumer_put=consumer_put):
         yield
 
 
 @mutant
 def removed_consumer_stays_due() -> Iterator[None]:
     """A pipeline that is removed leaves its record behind, and a new one of its name starts at once."""
-    with replaced(commands, consumer_removed=lambda _state, _name: ()):
+    with replaced(pipeline_commands, consumer_removed=lambda _state, _name: ()):
         yield

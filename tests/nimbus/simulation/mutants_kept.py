@@ -10,8 +10,8 @@ from typing import Any
 from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
 from nimbus.engine.decision import Decision
-from nimbus.engine.reign import Reign
-from nimbus.engine.rules import commands, kept
+from nimbus.engine.leader_term import LeaderTerm
+from nimbus.engine.rules import pipeline_commands
 from tests.nimbus.simulation.mutant import mutant, replaced
 from tests.nimbus.simulation.mutants_leaders import in_two
 
@@ -20,13 +20,13 @@ from tests.nimbus.simulation.mutants_leaders import in_two
 def activation_does_not_wait_for_the_end_of_the_old_run() -> Iterator[None]:
     """The new release starts beside the old one, on the same checkpoint."""
     at_once = SimpleNamespace(**{**vars(lifecycle), "queued": lambda run: run})
-    with replaced(kept, lifecycle=at_once):
+    with replaced(pipeline_commands, lifecycle=at_once):
         yield
 
 
 @mutant
 def activation_forgets_the_run_of_the_old_release() -> Iterator[None]:
-    original = kept.handed_over
+    original = pipeline_commands.handed_over
 
     def handed_over(*args: Any) -> Any:
         told = original(*args)
@@ -34,21 +34,21 @@ def activation_forgets_the_run_of_the_old_release() -> Iterator[None]:
             tuple(one for one in told if not isinstance(one, w.PutRun)) if isinstance(told, tuple) else told
         )
 
-    with replaced(commands, handed_over=handed_over):
+    with replaced(pipeline_commands, handed_over=handed_over):
         yield
 
 
 @mutant
 def kept_run_is_created_after_its_activation() -> Iterator[None]:
     """A leader that is killed in between leaves an active release without its run."""
-    original = Reign._do
+    original = LeaderTerm._do
     apart = in_two(lambda write: not isinstance(write, w.CreateRun))
 
-    def do(self: Any, subject: Any, decision: Decision, now: Any) -> None:
+    def do(self: Any, key: Any, decision: Decision, now: Any) -> None:
         is_split = any(isinstance(one, w.CreateRun) and one.run.keeps_running for one in decision.writes)
-        (apart if is_split else original)(self, subject, decision, now)
+        (apart if is_split else original)(self, key, decision, now)
 
-    with replaced(Reign, _do=do):
+    with replaced(LeaderTerm, _do=do):
         yield
 
 

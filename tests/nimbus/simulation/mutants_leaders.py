@@ -14,27 +14,27 @@ from nimbus.domain import writes as w
 from nimbus.domain.catalog import Skips
 from nimbus.domain.run import Places, RunState
 from nimbus.domain.task_run import TaskState
-from nimbus.engine import reign
-from nimbus.engine.agenda import Instant
-from nimbus.engine.decision import Decision, Nothing, ResignLeadership
+from nimbus.engine import leader_term
+from nimbus.engine.decision import Decision, NoDecision, ResignLeadership
+from nimbus.engine.leader_term import LeaderTerm
 from nimbus.engine.looks import Looks
-from nimbus.engine.reign import Reign
-from nimbus.engine.rules import archive, commands, concurrency, schedules, terms
+from nimbus.engine.rules import commands, pipeline_commands, run_ends, run_starts, schedules, terms
 from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.state import State, runs
 from nimbus.engine.state.attempts import PoolUse
 from nimbus.engine.state.runs import Runs
 from nimbus.engine.state.tasks import WaitingTasks
+from nimbus.engine.work_queue import Instant
 from nimbus.ports import Pruned, SlotTakenError, StaleStateError
 from tests.nimbus.dict_store import DictTree
 from tests.nimbus.simulation.mutant import mutant, replaced
 
 
 def in_two(first: Callable[[w.Write], bool]) -> Callable[..., None]:
-    """A `Reign._do` that writes some of a decision in a separate transaction, before the rest."""
-    original = Reign._do
+    """A `LeaderTerm._do` that writes some of a decision in a separate transaction, before the rest."""
+    original = LeaderTerm._do
 
-    def do(self: Any, subject: Any, decision: Decision, now: Any) -> None:
+    def do(self: Any, key: Any, decision: Decision, now: Any) -> None:
         early = tuple(write for write in decision.writes if first(write))
         late = tuple(write for write in decision.writes if not first(write))
         if early and late and self._flush():
@@ -42,7 +42,7 @@ def in_two(first: Callable[[w.Write], bool]) -> Callable[..., None]:
             transaction.add(early)
             transaction.commit()
             decision = replace(decision, writes=late)
-        original(self, subject, decision, now)
+        original(self, key, decision, now)
 
     return do
 
@@ -50,7 +50,7 @@ def in_two(first: Callable[[w.Write], bool]) -> Callable[..., None]:
 @mutant
 def command_consumed_before_it_is_done() -> Iterator[None]:
     """DS 13355: the command is removed first; a kill in between loses it."""
-    with replaced(Reign, _do=in_two(lambda write: isinstance(write, w.ConsumeCommand))):
+    with replaced(LeaderTerm, _do=in_two(lambda write: isinstance(write, w.ConsumeCommand))):
         yield
 
 
@@ -82,14 +82,14 @@ def command_done_before_it_is_consumed() -> Iterator[None]:
 @mutant
 def position_moved_apart_from_the_run() -> Iterator[None]:
     """AF 23520, Dagster 9623: a kill between the two loses a fire time."""
-    with replaced(Reign, _do=in_two(lambda write: isinstance(write, w.PutPipeline))):
+    with replaced(LeaderTerm, _do=in_two(lambda write: isinstance(write, w.PutPipeline))):
         yield
 
 
 @mutant
 def backfill_moves_apart_from_the_run() -> Iterator[None]:
     """DS 13346, AF 58752: a kill between the two loses a date."""
-    with replaced(Reign, _do=in_two(lambda write: isinstance(write, w.PutBackfill))):
+    with replaced(LeaderTerm, _do=in_two(lambda write: isinstance(write, w.PutBackfill))):
         yield
 
 
@@ -110,7 +110,7 @@ def backfill_window_is_counted_by_one_leader() -> Iterator[None]:
 @mutant
 def interval_noted_apart_from_the_end_of_its_run() -> Iterator[None]:
     """A kill between the two leaves an interval without its run."""
-    with replaced(Reign, _do=in_two(lambda write: not isinstance(write, w.PutIntervals))):
+    with replaced(LeaderTerm, _do=in_two(lambda write: not isinstance(write, w.PutIntervals))):
         yield
 
 
@@ -137,13 +137,13 @@ def skipped_fires_are_not_counted() -> Iterator[None]:
 @mutant
 def activation_fires_the_past() -> Iterator[None]:
     """AF 777, 41014: a schedule that was paused catches up on all missed fire times without a request."""
-    original = commands.activated
+    original = pipeline_commands.activated
 
     def activated(record: Any, release: Any, spec: Any, now: Any) -> Any:
         new = original(record, release, spec, now)
         return replace(new, schedule_position=record.schedule_position or now)
 
-    with replaced(commands, activated=activated):
+    with replaced(pipeline_commands, activated=activated):
         yield
 
 
@@ -162,14 +162,14 @@ def silence_on_the_wall_clock() -> Iterator[None]:
         wall = self._clock.now()
         return Instant(wall, wall.timestamp())
 
-    with replaced(Reign, _now=now):
+    with replaced(LeaderTerm, _now=now):
         yield
 
 
 @mutant
 def lost_reply_is_taken_for_a_refusal() -> Iterator[None]:
     """Azkaban 2108: the answer is lost, so the write is repeated, without a check."""
-    original = Reign.recover
+    original = LeaderTerm.recover
 
     def recover(self: Any) -> None:
         if not self.state.catalog.pipelines:
@@ -177,7 +177,7 @@ def lost_reply_is_taken_for_a_refusal() -> Iterator[None]:
         self._transaction, self._uncommitted = self._store.begin(), []
         self._store.doubtful = False
 
-    with replaced(Reign, recover=recover):
+    with replaced(LeaderTerm, recover=recover):
         yield
 
 
@@ -196,22 +196,22 @@ def refused_batch_is_forgotten() -> Iterator[None]:
         self._committed(self._now())
         return True
 
-    with replaced(Reign, _flush=flush):
+    with replaced(LeaderTerm, _flush=flush):
         yield
 
 
 @mutant
 def abdication_is_remembered_and_not_read() -> Iterator[None]:
     """DS 17712: the action that must follow a write is lost with its reply."""
-    original = Reign.read_on
+    original = LeaderTerm.read_on
 
     def read_on(self: Any) -> None:
-        reading = not self.state.census_taken
+        reading = not self.state.is_loaded
         original(self)
         if reading:
             self.state.leadership.put_abdication(None)
 
-    with replaced(Reign, read_on=read_on):
+    with replaced(LeaderTerm, read_on=read_on):
         yield
 
 
@@ -222,7 +222,7 @@ def abdication_is_obeyed_by_the_successor() -> Iterator[None]:
     def resign(state: Any) -> Any:
         asked = state.leadership.abdication
         if asked is None or state.leadership.resigning:
-            return Nothing()
+            return NoDecision()
         return Decision(name="resignation_started", effects=(ResignLeadership(asked.reason),))
 
     with replaced(terms, resign_as_recorded=resign):
@@ -250,7 +250,7 @@ def term_is_recorded_when_the_state_is_read() -> Iterator[None]:
     original = terms.keep_term
 
     def keep(state: Any, now: Any) -> Any:
-        return original(state, now) if state.census_taken else Nothing()
+        return original(state, now) if state.is_loaded else NoDecision()
 
     with replaced(terms, keep_term=keep):
         yield
@@ -269,25 +269,25 @@ def term_begins_by_the_clock_of_its_host_alone() -> Iterator[None]:
 
 
 @mutant
-def attempts_are_opened_before_the_census() -> Iterator[None]:
+def attempts_are_opened_before_all_is_read() -> Iterator[None]:
     """A new leader assigns slots before it has read which of them are in use."""
-    original = reign.next_subject
+    original = leader_term.next_key
 
-    def next_subject(state: Any) -> Any:
+    def next_key(state: Any) -> Any:
         read, state.runs.read = state.runs.read, None
         try:
             return original(state)
         finally:
             state.runs.read = read
 
-    with replaced(reign, next_subject=next_subject):
+    with replaced(leader_term, next_key=next_key):
         yield
 
 
 @mutant
 def new_attempts_are_not_watched() -> Iterator[None]:
     """Prefect 21218, Dagster 23947: the end of a task is not noticed, because the watch comes later."""
-    with replaced(Reign, _await_ends=lambda _self, _attempts: None):
+    with replaced(LeaderTerm, _await_ends=lambda _self, _attempts: None):
         yield
 
 
@@ -321,7 +321,7 @@ def archive_is_left_to_the_last_leader() -> Iterator[None]:
 @mutant
 def finished_run_is_dropped_early() -> Iterator[None]:
     """Luigi 96, Dagster 17868: a run is deleted before it is stored."""
-    original = archive.retire_run
+    original = run_ends.retire_run
 
     def retire(state: Any, run_id: Any, now: Any) -> Any:
         finished = state.runs.finished.get(run_id)
@@ -329,20 +329,20 @@ def finished_run_is_dropped_early() -> Iterator[None]:
             state.runs.finished[run_id] = replace(finished, archived=True, archiving=False)
         return original(state, run_id, now)
 
-    with replaced(archive, retire_run=retire):
+    with replaced(run_ends, retire_run=retire):
         yield
 
 
 @mutant
 def finished_run_is_kept_for_ever() -> Iterator[None]:
     """AF 55768: memory grows with every finished run."""
-    original = archive.retire_run
+    original = run_ends.retire_run
 
     def retire(state: Any, run_id: Any, now: Any) -> Any:
         answer = original(state, run_id, now)
-        return archive.Nothing() if isinstance(answer, Decision) and answer.writes else answer
+        return run_ends.NoDecision() if isinstance(answer, Decision) and answer.writes else answer
 
-    with replaced(archive, retire_run=retire):
+    with replaced(run_ends, retire_run=retire):
         yield
 
 
@@ -353,7 +353,7 @@ def attempts_that_last_are_not_looked_at() -> Iterator[None]:
     def forget(self: Any, now_s: float) -> None:
         self._young = {attempt: grown_s for attempt, grown_s in self._young.items() if grown_s > now_s}
 
-    with replaced(Reign, _look_at_grown=forget):
+    with replaced(LeaderTerm, _look_at_grown=forget):
         yield
 
 
@@ -379,7 +379,7 @@ def runs_that_only_wait_hold_places() -> Iterator[None]:
     def all_places(_run: Any) -> Places:
         return Places.ALL
 
-    with replaced(concurrency, needed=all_places), replaced(runs, needed=all_places):
+    with replaced(run_starts, needed=all_places), replaced(runs, needed=all_places):
         yield
 
 
@@ -391,7 +391,7 @@ def parents_hold_the_places_of_their_trees() -> Iterator[None]:
     def needed(run: Any) -> Places:
         return Places.ALL if run.tasks.count(TaskState.RUNNING) else original(run)
 
-    with replaced(concurrency, needed=needed), replaced(runs, needed=needed):
+    with replaced(run_starts, needed=needed), replaced(runs, needed=needed):
         yield
 
 
@@ -420,7 +420,7 @@ def wait_that_ends_takes_a_place_that_is_not_there() -> Iterator[None]:
         )
         return replace(decision, writes=tuple(changed))
 
-    with replaced(concurrency, with_places=with_places):
+    with replaced(run_starts, with_places=with_places):
         yield
 
 

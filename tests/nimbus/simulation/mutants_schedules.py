@@ -11,7 +11,7 @@ from nimbus.domain.catalog import PipelineRecord, Profile
 from nimbus.domain.drafts import Draft
 from nimbus.domain.pipeline import Scheduled
 from nimbus.engine import state as states
-from nimbus.engine.rules import catalog, schedules, settings
+from nimbus.engine.rules import pipeline_commands, schedules, settings
 from tests.nimbus.simulation.mutant import mutant, replaced
 
 
@@ -66,12 +66,12 @@ def schedules_of_a_pipeline_share_one_position() -> Iterator[None]:
 @mutant
 def schedule_with_other_times_fires_the_past() -> Iterator[None]:
     """AF 777: an activation keeps the position of a schedule whose times have changed."""
-    original = catalog._times
+    original = pipeline_commands._times
 
     def times(profile: Any) -> Any:
         return dict.fromkeys(original(profile), ())
 
-    with replaced(catalog, _times=times):
+    with replaced(pipeline_commands, _times=times):
         yield
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from nimbus.definition.cron import fires_between
 from nimbus.domain import lifecycle
 from nimbus.domain.writes import PutRun
-from nimbus.engine.decision import Decision, Nothing
-from nimbus.engine.rules import concurrency, schedules, settings
+from nimbus.engine.decision import Decision, NoDecision
+from nimbus.engine.rules import run_starts, schedules, settings
 from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.state import State
 from nimbus.engine.state.catalog import Catalog
@@ -69,7 +69,7 @@ def runs_stay_with_the_team_that_had_them() -> Iterator[None]:
 @mutant
 def hold_stops_only_schedules() -> Iterator[None]:
     """A run that people ask for begins all the same."""
-    with replaced(concurrency, _is_held=lambda _state, _run: False):
+    with replaced(run_starts, _is_held=lambda _state, _run: False):
         yield
 
 
@@ -82,14 +82,14 @@ def queue_goes_on_behind_a_hold() -> Iterator[None]:
         original(self, *args)
         self._is_held = lambda _pipeline: False
 
-    with replaced(RunQueue, __init__=init), replaced(concurrency, start_queued=_start_queued):
+    with replaced(RunQueue, __init__=init), replaced(run_starts, start_queued=_start_queued):
         yield
 
 
 def _start_queued(state: Any, run_id: Any, now: Any) -> Any:
     run = state.runs.live[run_id]
-    if not concurrency._has_room(state, run, run.holds):
-        return Nothing()
+    if not run_starts._has_room(state, run, run.holds):
+        return NoDecision()
     write = PutRun(lifecycle.started(run, now), run)
     return Decision(name="queued_run_started", writes=(write,), about={"run": run_id})
 
@@ -128,5 +128,5 @@ def end_of_a_hold_wakes_nobody() -> Iterator[None]:
 @mutant
 def hold_lasts_until_somebody_ends_it() -> Iterator[None]:
     """DS 14149: a pause that never ends."""
-    with replaced(settings, end_hold=lambda _state, _name, _now: Nothing()):
+    with replaced(settings, end_hold=lambda _state, _name, _now: NoDecision()):
         yield

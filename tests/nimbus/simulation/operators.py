@@ -126,7 +126,7 @@ class Operators:
                 BackfillState.CANCELLED,
             )
             known = BackfillId(f"backfill-{rng.randint(1, self._backfills)}")
-            return c.SteerBackfill(backfill=known, to=rng.choice(states), reason="asked")
+            return c.ControlBackfill(backfill=known, to=rng.choice(states), reason="asked")
         self._backfills += 1
         last = START - timedelta(minutes=rng.randint(0, 60))
         return c.CreateBackfill(

@@ -27,8 +27,7 @@ from nimbus.domain.selection import entered
 from nimbus.domain.slots import Slots
 from nimbus.domain.supervision import Timings
 from nimbus.domain.waits import DataProbe, ProbeResult
-from nimbus.engine import news as n
-from nimbus.engine.agenda import Subject
+from nimbus.engine import events as e
 from nimbus.engine.decision import (
     ArchiveOutcomes,
     ArchiveRun,
@@ -45,13 +44,12 @@ from nimbus.engine.decision import (
     StorePurge,
     StoreVersions,
 )
-from nimbus.engine.earlier_runs import EarlierRuns
+from nimbus.engine.history_lookups import EarlierRuns, found_versions, stored_and_found
+from nimbus.engine.leader_term import LeaderTerm
 from nimbus.engine.loop import Engine, Steps
 from nimbus.engine.policy import AlertPolicy, Policy
-from nimbus.engine.reign import Reign
 from nimbus.engine.state import Built
-from nimbus.engine.versions import found_versions
-from nimbus.engine.withdrawals import stored_and_found
+from nimbus.engine.work_queue import Key
 from nimbus.ports import DefinitionNotHereError, History, StoreUnavailableError
 from nimbus.templates.client import Templates
 from nimbus.templates.names import TemplateError
@@ -84,13 +82,13 @@ def policy_with(keep_finished: timedelta, claim_timeout: timedelta) -> Policy:
 
 
 class WatchedEngine(Engine):
-    """Gives the simulator access to the reign. Its thread is never started."""
+    """Gives the simulator access to the term. Its thread is never started."""
 
-    reign: Reign
+    term: LeaderTerm
 
-    def _take_the_lead(self, leadership: Leadership) -> Reign:
-        self.reign = super()._take_the_lead(leadership)
-        return self.reign
+    def _take_the_lead(self, leadership: Leadership) -> LeaderTerm:
+        self.term = super()._take_the_lead(leadership)
+        return self.term
 
 
 class Scheduler:
@@ -206,8 +204,8 @@ class Scheduler:
 
     def _start_effect(self, effect: Effect) -> None:
         match effect:
-            case BuildRun(subject, draft) if self.world.rng.random() < 0.9:  # it takes milliseconds
-                if not self._build(subject, draft):
+            case BuildRun(key, draft) if self.world.rng.random() < 0.9:  # it takes milliseconds
+                if not self._build(key, draft):
                     self.jobs.append((effect, self.world.time.s))
             case RenderTask(run, task) if self.world.rng.random() < 0.9 and self.reaches_zookeeper():
                 self._render(run, task)
@@ -231,8 +229,8 @@ class Scheduler:
                 return self._archive(run)
             case ArchiveOutcomes(refusals):
                 return self._archive_refusals(refusals)
-            case BuildRun(subject, draft):
-                return self._build(subject, draft)
+            case BuildRun(key, draft):
+                return self._build(key, draft)
             case RenderTask(read, task):
                 return self._render(read, task)
             case FindVersions() | StoreVersions():
@@ -251,7 +249,7 @@ class Scheduler:
     def _find_versions(self, job: FindVersions) -> bool:
         if not (self.world.storage.available and self.reaches_zookeeper()):
             error = StoreUnavailableError("storage is away")
-            self.engine.tell(n.FindingFailed(job.run.id, job.task, error))
+            self.engine.enqueue(e.FindingFailed(job.run.id, job.task, error))
             return True
         history = cast(History, self.world.storage)
         earlier = EarlierRuns(self.world.zookeeper.world.runs.get, self._slots_of, history)
@@ -259,7 +257,7 @@ class Scheduler:
             found: Any = found_versions(job.asked, history, partial(earlier.parts, job.run))
         except (ReadError, RefusedError) as exc:
             found = Refusal(exc.code, str(exc))
-        self.engine.tell(n.VersionsFound(job.run.id, job.task, found))
+        self.engine.enqueue(e.VersionsFound(job.run.id, job.task, found))
         return True
 
     def _store_versions(self, job: StoreVersions) -> bool:
@@ -273,7 +271,7 @@ class Scheduler:
             answer: Any = stored_and_found(job, cast(History, self.world.storage))
         except RefusedError as exc:
             answer = Refusal(exc.code, str(exc))
-        self.engine.tell(n.StoredForCommand(job.command, answer))
+        self.engine.enqueue(e.StoredForCommand(job.command, answer))
         return True
 
     def _slots_of(self, attempts: Iterable[AttemptId]) -> dict[AttemptId, Slots]:
@@ -287,17 +285,17 @@ class Scheduler:
         run = self.world.zookeeper.world.runs.get(run_id)
         if run is not None:
             self.world.storage.keep(run)
-        self.engine.tell(n.RunArchived(run_id))
+        self.engine.enqueue(e.RunArchived(run_id))
         return True
 
     def _archive_refusals(self, refusals: tuple[CommandOutcome, ...]) -> bool:
         if not self.world.storage.available:
             return False
         self.world.storage.refusals |= {refusal.command: refusal for refusal in refusals}
-        self.engine.tell(n.OutcomesArchived(tuple(refusal.command for refusal in refusals)))
+        self.engine.enqueue(e.OutcomesArchived(tuple(refusal.command for refusal in refusals)))
         return True
 
-    def _build(self, subject: Subject, draft: Draft) -> bool:
+    def _build(self, key: Key, draft: Draft) -> bool:
         """The guard ensures active releases on every disk; but they can be damaged and fetched again."""
         if draft.selection is not None and draft.selection.is_copy and draft.selection.reuse is not None:
             if not self.reaches_zookeeper():
@@ -307,10 +305,10 @@ class Scheduler:
         release = ReleaseOf(draft.pipeline, draft.release)
         if not self.world.storage.available and self.world.rng.random() < 0.5:
             self.world.ledger.schedules.waited.add(draft.id)
-            self.engine.tell(n.BuildingFailed(subject, draft, DefinitionNotHereError(release)))
+            self.engine.enqueue(e.BuildingFailed(key, draft, DefinitionNotHereError(release)))
             return True
         if draft.may_exist and draft.id in self.world.ledger.runs.all:
-            self.engine.tell(n.RunBuilt(subject, Built(draft, Refusal("run_exists", "it ran before"))))
+            self.engine.enqueue(e.RunBuilt(key, Built(draft, Refusal("run_exists", "it ran before"))))
             return True
         if draft.selection is not None and not self.reaches_zookeeper():
             return False
@@ -319,7 +317,7 @@ class Scheduler:
             result = self._selected(new_run(spec, draft), draft)
         except InvalidParametersError as exc:
             result = Refusal(exc.code, str(exc))
-        self.engine.tell(n.RunBuilt(subject, Built(draft, result)))
+        self.engine.enqueue(e.RunBuilt(key, Built(draft, result)))
         return True
 
     def _selected(self, run: Run, draft: Draft) -> Run | Refusal:
@@ -346,7 +344,7 @@ class Scheduler:
         """ZooKeeper may be away for a while."""
         if not self.reaches_zookeeper() or self.world.rng.random() < 0.1:
             error = StoreUnavailableError("it is away")
-            self.engine.tell(n.RenderingFailed(run.id, task, error))
+            self.engine.enqueue(e.RenderingFailed(run.id, task, error))
             return True
         slots = self.world.zookeeper.world.slots
         results = committed_results(
@@ -358,14 +356,14 @@ class Scheduler:
             result: TaskSpec | Refusal = TEMPLATES.render_task(run, task, results)
         except TemplateError as exc:
             result = Refusal(exc.code, str(exc))
-        self.engine.tell(n.TaskRendered(run.id, task, result))
+        self.engine.enqueue(e.TaskRendered(run.id, task, result))
         return True
 
     def _look(self, look: DataProbe) -> bool:
         there = self.world.rng.random() < 0.2
         if there:
             self.world.ledger.runs.found[look] = self.world.time.s
-        self.engine.tell(n.DataSeen(look, ProbeResult(there, "not there")))
+        self.engine.enqueue(e.DataSeen(look, ProbeResult(there, "not there")))
         return True
 
     def _prepare(self, release: ReleaseOf, since_s: float) -> bool:
@@ -376,20 +374,20 @@ class Scheduler:
             result = Refusal("storage_unavailable", "no answer")
         else:
             return False
-        self.engine.tell(n.ReleasePrepared(release, result))
+        self.engine.enqueue(e.ReleasePrepared(release, result))
         return True
 
     def _send(self, alert: Alert) -> bool:
         """Like `AlertSender`: the target may refuse, or accept without a response."""
         if not self._leads_in(alert.epoch):
-            self.engine.tell(n.AlertTried(alert.claim, DeliveryFailure("not sure")))
+            self.engine.enqueue(e.AlertTried(alert.claim, DeliveryFailure("not sure")))
             return True
         if self.world.dice.target_refuses():
-            self.engine.tell(n.AlertTried(alert.claim, DeliveryFailure("refused")))
+            self.engine.enqueue(e.AlertTried(alert.claim, DeliveryFailure("refused")))
             return True
         self.world.ledger.alerts.arrived(alert)
         lost = self.world.dice.reply_is_lost()
-        self.engine.tell(
-            n.AlertTried(alert.claim, DeliveryFailure("no answer", doubtful=True) if lost else None)
+        self.engine.enqueue(
+            e.AlertTried(alert.claim, DeliveryFailure("no answer", doubtful=True) if lost else None)
         )
         return True

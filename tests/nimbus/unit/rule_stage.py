@@ -12,10 +12,10 @@ from nimbus.domain.commands import Command, QueuedCommand, StartRun
 from nimbus.domain.ids import CommandId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import CatchUp, ParameterSpec, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.workers import WorkerInfo
-from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import BuildRun, Decision
-from nimbus.engine.rules import ask, next_subject
+from nimbus.engine.rules import ask, next_key
 from nimbus.engine.state import State
+from nimbus.engine.work_queue import Instant
 from tests.nimbus.definitions import active, built, digest_of
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -57,7 +57,7 @@ def known(
     if record is not None:
         state.put_pipeline(record)
     submit(state, *commands)
-    state.take_census()
+    state.finish_loading()
     return state
 
 
@@ -78,12 +78,12 @@ def at(now: datetime) -> Instant:
 def next_decision(state: State, now: datetime = NOW) -> Decision | None:
     """The next decision, applied to the state as if it were written; None if there is none."""
     state.wake(at(now))
-    while (subject := next_subject(state)) is not None:
-        answer = ask(state, subject, at(now))
+    while (key := next_key(state)) is not None:
+        answer = ask(state, key, at(now))
         if isinstance(answer, Decision):
             state.apply(answer, at(now))
             return answer
-        state.postpone(subject, answer)
+        state.postpone(key, answer)
     return None
 
 
@@ -106,7 +106,7 @@ def build(state: State, decision: Decision) -> None:
     """Build the run that a decision requests."""
     for effect in decision.effects:
         if isinstance(effect, BuildRun):
-            state.run_built(effect.subject, built(effect).built)
+            state.run_built(effect.key, built(effect).built)
 
 
 def refusal(state: State) -> str:

@@ -48,18 +48,11 @@ from nimbus.domain.slots import ClusterDriver, End, Slots
 from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.waits import DataProbe, DataSource, DataWait, PipelineWait, ProbeResult
 from nimbus.domain.workers import WorkerInfo
-from nimbus.engine.agenda import (
-    Subject,
-    about_backfill,
-    about_children,
-    about_command,
-    about_pipeline,
-    about_run,
-)
 from nimbus.engine.decision import PrepareRelease
-from nimbus.engine.news import DataSeen, QuarantineChanged, ReleasePrepared
+from nimbus.engine.events import DataSeen, QuarantineChanged, ReleasePrepared
 from nimbus.engine.policy import Policy
 from nimbus.engine.report import MAX_NAMED, report
+from nimbus.engine.work_queue import Key
 from nimbus.records import UnreadableRecordError
 from tests.nimbus.children_stage import LOAD, parent, starting
 from tests.nimbus.definitions import OnDisk, active
@@ -100,7 +93,7 @@ class Stage:
         self.bench.decide()
         for effect in [one for one in self.bench.effects if isinstance(one, PrepareRelease)]:
             found = OnDisk().definition(effect.release)
-            self.bench.reign.hear((ReleasePrepared(effect.release, found),))
+            self.bench.term.apply((ReleasePrepared(effect.release, found),))
             self.bench.decide()
 
     def start(self, run: str = R, pipeline: PipelineName = NAME, **more: Any) -> None:
@@ -127,7 +120,7 @@ class Stage:
         self.bench.decide()
 
     def leader(self) -> SchedulerInfo | None:
-        return leading(self.bench.reign.state, self.bench.clocks) if self.leads else None
+        return leading(self.bench.term.state, self.bench.clocks) if self.leads else None
 
     def services(self) -> Any:
         return services_over(self.bench.cluster, self.bench.clocks, self.leader, self.max_running)
@@ -327,7 +320,7 @@ def data() -> ExplanationModel:
     waits = (DataWait(source=DataSource.FILE),)
     stage = Stage(spec(task(kind=TaskKind.WAIT, script="", args=("/in/x",), waits_for=waits)))
     stage.start()
-    stage.bench.reign.hear((DataSeen(DataProbe(DataSource.FILE, "/in/x"), ProbeResult(False, "not there")),))
+    stage.bench.term.apply((DataSeen(DataProbe(DataSource.FILE, "/in/x"), ProbeResult(False, "not there")),))
     return stage.run(A)
 
 
@@ -382,28 +375,28 @@ def not_decided() -> ExplanationModel:
     return stage.run()
 
 
-def _aside(subject: Subject) -> Stage:
+def _aside(key: Key) -> Stage:
     stage = Stage(spec(), workers=())
     stage.start()
-    stage.bench.reign.state.put_aside(subject, "LookupError: no task nowhere")
+    stage.bench.term.state.park(key, "LookupError: no task nowhere")
     return stage
 
 
 def run_set_aside() -> ExplanationModel:
-    return _aside(about_run(R)).run()
+    return _aside(Key("run", R)).run()
 
 
 def start_set_aside() -> ExplanationModel:
     stage = Stage()
     queued = stage.bench.submit(StartRun(pipeline=NAME, run_id=R))
-    stage.bench.reign.state.put_aside(about_command(queued), "RuntimeError: no helper")
+    stage.bench.term.state.park(Key("command", queued), "RuntimeError: no helper")
     return stage.run()
 
 
 def children_set_aside() -> ExplanationModel:
     stage = Stage(LOAD, parent(starting(), NAME))
     stage.start()
-    stage.bench.reign.state.put_aside(about_children(R, TaskName("fan")), "RuntimeError: no helper")
+    stage.bench.term.state.park(Key("children", R, TaskName("fan")), "RuntimeError: no helper")
     return stage.run("fan")
 
 
@@ -541,7 +534,7 @@ def pipeline_paused() -> Stage:
 
 def quarantined() -> Stage:
     stage = scheduled()
-    stage.bench.reign.hear((QuarantineChanged({NAME: "a.py is nowhere"}),))
+    stage.bench.term.apply((QuarantineChanged({NAME: "a.py is nowhere"}),))
     return stage
 
 
@@ -555,7 +548,7 @@ def leaderless_and_late() -> Stage:
 def skipped() -> Stage:
     stage = Stage(spec(schedule=replace(DAILY, catchup=CatchUp.NONE)))
     stage.bench.clocks.pass_s(3 * 24 * 3600)
-    stage.bench.reign.tend()
+    stage.bench.term.tend()
     stage.bench.decide()
     return stage
 
@@ -575,7 +568,7 @@ def cluster_full() -> Stage:
 
 def files_lack() -> Stage:
     stage = Stage()
-    state, clock = stage.bench.reign.state, stage.bench.clocks
+    state, clock = stage.bench.term.state, stage.bench.clocks
     file = MissingFile(pipeline=NAME, path="a.py", role="code", size_bytes=9, sha256="cd" * 32)
     stage.bench.cluster.change(schedulers=(leading(state, clock, id="s2", epoch=None, missing=(file,)),))
     return stage
@@ -599,16 +592,16 @@ def backfilled_as_one_run() -> Stage:
     return stage
 
 
-def _set_aside(subject: Subject) -> Stage:
+def _set_aside(key: Key) -> Stage:
     stage = backfilled()
-    stage.bench.reign.state.put_aside(subject, "RuntimeError: boom")
+    stage.bench.term.state.park(key, "RuntimeError: boom")
     return stage
 
 
 def command_set_aside() -> Stage:
     stage = Stage()
     queued = stage.bench.submit(StartRun(pipeline=NAME, run_id=R), by="ann")
-    stage.bench.reign.state.put_aside(about_command(queued), "RuntimeError: boom")
+    stage.bench.term.state.park(Key("command", queued), "RuntimeError: boom")
     return stage
 
 
@@ -668,12 +661,12 @@ PIPELINES: list[tuple[Callable[[], Stage], tuple[str, ...], Any]] = [
         ...,
     ),
     (
-        lambda: _set_aside(about_pipeline(NAME)),
+        lambda: _set_aside(Key("pipeline", NAME)),
         ("pipeline: the leader has set it aside, since it could not", "RuntimeError: boom"),
         ...,
     ),
     (
-        lambda: _set_aside(about_backfill(BackfillId("b1"))),
+        lambda: _set_aside(Key("backfill", BackfillId("b1"))),
         ("backfill b1: the leader has set it aside", "RuntimeError: boom"),
         ...,
     ),
@@ -741,7 +734,7 @@ def test_pipeline_explains_one_task_of_a_wide_run_and_counts_the_others(
 
 
 def test_status_names_what_the_leader_has_set_aside() -> None:
-    leader = _set_aside(about_pipeline(NAME)).leader()
+    leader = _set_aside(Key("pipeline", NAME)).leader()
     assert leader is not None
 
     status = views.status_model(
@@ -799,9 +792,9 @@ def test_no_explanation_reads_a_run_beside_those_that_it_names(monkeypatch: pyte
 def test_report_counts_what_it_does_not_name_when_very_much_is_set_aside() -> None:
     stage = Stage()
     for number in range(MAX_NAMED + 1):
-        stage.bench.reign.state.put_aside(about_run(RunId(f"r{number}")), "x" * 1000)
+        stage.bench.term.state.park(Key("run", RunId(f"r{number}")), "x" * 1000)
 
-    found = report(stage.bench.reign.state)
+    found = report(stage.bench.term.state)
 
     assert (len(found.set_aside), found.set_aside_count) == (MAX_NAMED, MAX_NAMED + 1)
     assert len(found.set_aside[0].why) < 1000

@@ -22,7 +22,7 @@ REASONS = {
     "nimbus/definition/json_schema.py": {"_texts": "Python's syntax tree"},
     "nimbus/domain/parameters.py": {"has_type": "names of types in a definition"},
     "nimbus/templates/evaluation.py": {"value": "`_made` takes the rest of Jinja's syntax tree, and refuses"},
-    "nimbus/engine/state/__init__.py": {"wake": "all other kinds of subjects go back to the agenda"},
+    "nimbus/engine/state/__init__.py": {"wake": "all other kinds of keys go back to the work queue"},
 }
 """Functions that may have a catch-all, and what it takes."""
 

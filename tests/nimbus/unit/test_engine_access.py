@@ -36,11 +36,11 @@ from nimbus.domain.commands import (
 from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.settings import ClusterSettings
-from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Decision
 from nimbus.engine.policy import Policy
-from nimbus.engine.rules import ask, next_subject
+from nimbus.engine.rules import ask, next_key
 from nimbus.engine.state import State
+from nimbus.engine.work_queue import Instant
 from tests.nimbus.definitions import active
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -67,7 +67,7 @@ def a_state(
     state.put_settings(ClusterSettings(tokens=tokens, grants=grants), instant())
     if known:
         state.put_pipeline(replace(active(SPEC, updated_at=NOW), owner=owner))
-    state.take_census()
+    state.finish_loading()
     return state
 
 
@@ -86,10 +86,10 @@ def asked(
     )
     state.commands.put(queued)
     state.commands.releases.results[ReleaseOf(SUMS, DIGEST)] = SPEC
-    while (subject := next_subject(state)) is not None:
-        answer = ask(state, subject, instant())
+    while (key := next_key(state)) is not None:
+        answer = ask(state, key, instant())
         if not isinstance(answer, Decision):
-            state.postpone(subject, answer)
+            state.postpone(key, answer)
             continue
         state.apply(answer, instant())
         for write in answer.writes:
@@ -268,9 +268,9 @@ def test_command_that_the_api_did_not_queue_is_decided() -> None:
         id=CommandId("cmd-0000000001"), command=PausePipeline(pipeline=SUMS), submitted_at=NOW
     )
     state.commands.put(queued)
-    subject = next_subject(state)
-    assert subject is not None
-    answer = ask(state, subject, instant())
+    key = next_key(state)
+    assert key is not None
+    answer = ask(state, key, instant())
 
     assert isinstance(answer, Decision)
     assert answer.name == "command_accepted"

@@ -26,12 +26,12 @@ from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, Ta
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.waits import PipelineWait
 from nimbus.engine.decision import BuildRun, Effect, Refusal, SendAlert
-from nimbus.engine.news import AlertTried, RunBuilt
-from nimbus.engine.outbox import Outbox
+from nimbus.engine.events import AlertTried, RunBuilt
+from nimbus.engine.leader_term import LeaderTerm
 from nimbus.engine.policy import AlertPolicy, Policy
-from nimbus.engine.reign import Reign
-from nimbus.engine.rules.raised import MAX_WAITING
+from nimbus.engine.rules.raised_alerts import MAX_WAITING
 from nimbus.engine.state import Built
+from nimbus.engine.state.alerts import Outbox
 from tests.nimbus.definitions import active
 from tests.nimbus.dict_cluster import DictLeaderStore
 from tests.nimbus.engine_bench import NAME, NOW, SPEC, Bench
@@ -60,7 +60,7 @@ class AlertBench(Bench):
         epoch: int,
         store: type[DictLeaderStore] = DictLeaderStore,
         policy: Policy | None = None,
-    ) -> Reign:
+    ) -> LeaderTerm:
         return super().elect(epoch, store, policy or self._policy)
 
     def alerts(self) -> dict[str, Alert]:
@@ -73,7 +73,7 @@ class AlertBench(Bench):
         """Let the targets answer all messages so far."""
         sent = self.to_send()
         self.effects.clear()
-        self.reign.hear(AlertTried(alert.claim, failure) for alert in sent)
+        self.term.apply(AlertTried(alert.claim, failure) for alert in sent)
         self.decide()
         return sent
 
@@ -243,12 +243,12 @@ def test_target_gets_one_alert_at_a_time_and_others_do_not_wait_for_it() -> None
 
     oncall, second = sorted(bench.to_send(), key=lambda alert: alert.target)
     bench.effects.clear()
-    bench.reign.hear([AlertTried(second.claim, None)])
+    bench.term.apply([AlertTried(second.claim, None)])
     bench.decide()
     assert [alert.target for alert in bench.to_send()] == [
         "second"
     ]  # `oncall` hangs, and only delays its own alerts
-    bench.reign.hear([AlertTried(oncall.claim, None)])
+    bench.term.apply([AlertTried(oncall.claim, None)])
     bench.decide()
     assert sorted(alert.target for alert in bench.to_send()) == ["oncall", "second"]
 
@@ -264,7 +264,7 @@ def test_alert_that_a_dead_leader_was_sending_is_sent_again_and_says_so() -> Non
     (again,) = bench.to_send()
     assert (again.id, again.may_repeat, again.tries) == (first.id, True, 2)
 
-    bench.reign.hear([AlertTried(first.claim, None)])  # from the earlier reign in the same process
+    bench.term.apply([AlertTried(first.claim, None)])  # from the earlier term in the same process
     bench.decide()
     assert bench.alerts()[first.id].state is AlertState.SENDING
     bench.answer()
@@ -289,8 +289,8 @@ def test_alert_under_way_is_not_sent_again_when_everything_is_read_anew() -> Non
     bench.play(1, Outcome.FAILED)
     (sent,) = bench.to_send()
 
-    bench.reign.recover()
-    bench.reign.hear([AlertTried(sent.claim, None)])  # before the outbox is read
+    bench.term.recover()
+    bench.term.apply([AlertTried(sent.claim, None)])  # before the outbox is read
     bench.decide()
 
     assert len(bench.to_send()) == 1
@@ -435,7 +435,7 @@ def test_date_whose_run_cannot_be_made_hides_no_failure_of_its_backfill() -> Non
     class FirstDateRefused(AlertBench):
         def _start(self, effect: Effect) -> None:
             if isinstance(effect, BuildRun) and effect.draft.logical_date == NOW - HOUR:
-                self.reign.hear((RunBuilt(effect.subject, Built(effect.draft, Refusal("bad", "no"))),))
+                self.term.apply((RunBuilt(effect.key, Built(effect.draft, Refusal("bad", "no"))),))
             else:
                 super()._start(effect)
 

@@ -19,10 +19,10 @@ from nimbus.domain.backfill import (
 from nimbus.domain.catalog import PipelineState, ReleaseOf, wanted_releases
 from nimbus.domain.commands import (
     Command,
+    ControlBackfill,
     CreateBackfill,
     PausePipeline,
     RemovePipeline,
-    SteerBackfill,
     StopRun,
 )
 from nimbus.domain.ids import BackfillId, CommandId, PipelineName, RunId, TaskName
@@ -40,7 +40,7 @@ from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.waits import PipelineWait
 from nimbus.engine.decision import PrepareRelease
-from nimbus.engine.news import ReleasePrepared
+from nimbus.engine.events import ReleasePrepared
 from tests.nimbus.definitions import OnDisk, active
 from tests.nimbus.engine_bench import Bench
 
@@ -71,7 +71,7 @@ def ask(bench: Bench, command: Command) -> str:
         if isinstance(effect, PrepareRelease):
             bench.effects.remove(effect)
             spec = OnDisk().definition(effect.release)
-            bench.reign.hear((ReleasePrepared(effect.release, spec),))
+            bench.term.apply((ReleasePrepared(effect.release, spec),))
             bench.decide()
     return bench.cluster.world.outcomes[key].code
 
@@ -167,12 +167,12 @@ def test_run_that_ends_before_the_successor_has_read_everything_is_counted() -> 
     (attempt,) = bench.cluster.world.slots
     bench.claim(attempt)
     bench.end(attempt, Outcome.SUCCEEDED)
-    bench.reign.recover()
-    while not bench.reign.state.runs.live:
-        bench.reign.read_on()
-    bench.reign.decide()
+    bench.term.recover()
+    while not bench.term.state.runs.live:
+        bench.term.read_on()
+    bench.term.decide()
 
-    assert not bench.reign.state.census_taken
+    assert not bench.term.state.is_loaded
     assert backfill(bench).succeeded == 1
     assert len(bench.cluster.world.intervals[NAME].pages) == 1
 
@@ -233,14 +233,14 @@ def test_failure_pauses_the_backfill_and_resume_goes_on_with_the_next_date() -> 
     assert (paused.state, live(bench)) == (BackfillState.PAUSED, [])
     assert paused.reason == "run b1-20260101t060000z failed"
 
-    assert ask(bench, SteerBackfill(backfill=ID, to=BackfillState.ACTIVE)) == "ok"
+    assert ask(bench, ControlBackfill(backfill=ID, to=BackfillState.ACTIVE)) == "ok"
     assert live(bench) == ["01-02"]
 
 
 def test_paused_backfill_starts_nothing_and_its_runs_go_on() -> None:
     bench = led()
     create(bench, 4, max_parallel=2)
-    ask(bench, SteerBackfill(backfill=ID, to=BackfillState.PAUSED, reason="maintenance"))
+    ask(bench, ControlBackfill(backfill=ID, to=BackfillState.PAUSED, reason="maintenance"))
     end_one(bench)
 
     assert live(bench) == ["01-02"]
@@ -252,12 +252,12 @@ def test_cancel_stops_queued_runs_and_starts_nothing_more() -> None:
     create(bench, 9, max_parallel=3)
     assert [run.state for run in runs(bench)] == [RunState.RUNNING, RunState.QUEUED, RunState.QUEUED]
 
-    assert ask(bench, SteerBackfill(backfill=ID, to=BackfillState.CANCELLED, reason="wrong range")) == "ok"
+    assert ask(bench, ControlBackfill(backfill=ID, to=BackfillState.CANCELLED, reason="wrong range")) == "ok"
     end_one(bench)
 
     over = backfill(bench)
     assert (over.state, over.succeeded, over.stopped, over.started) == (BackfillState.CANCELLED, 1, 2, 3)
-    assert ask(bench, SteerBackfill(backfill=ID, to=BackfillState.ACTIVE)) == "backfill_over"
+    assert ask(bench, ControlBackfill(backfill=ID, to=BackfillState.ACTIVE)) == "backfill_over"
 
 
 def test_stopped_run_pauses_its_backfill() -> None:
@@ -354,7 +354,7 @@ def test_backfills_of_the_same_dates_exclude_each_other_and_the_same_id_is_creat
     assert ask(bench, other) == "backfill_overlaps"
     assert len(bench.cluster.world.backfills) == 1
 
-    ask(bench, SteerBackfill(backfill=ID, to=BackfillState.CANCELLED, reason="x"))
+    ask(bench, ControlBackfill(backfill=ID, to=BackfillState.CANCELLED, reason="x"))
     assert ask(bench, other) == "ok"
 
 
@@ -375,15 +375,15 @@ def test_backfill_waits_while_its_pipeline_is_paused_and_goes_on_when_it_is_acti
 def test_change_of_a_pipeline_asks_nothing_about_backfills_that_are_over() -> None:
     bench = led()
     create(bench, 1)
-    state = bench.reign.state
+    state = bench.term.state
 
     state.put_pipeline(state.catalog.pipelines[NAME])
-    assert state.agenda.first("backfill") is not None
+    assert state.work.first("backfill") is not None
     end_all(bench)
     assert backfill(bench).state is BackfillState.FINISHED
     state.put_pipeline(state.catalog.pipelines[NAME])
 
-    assert state.agenda.first("backfill") is None
+    assert state.work.first("backfill") is None
 
 
 def test_pipeline_with_a_backfill_is_not_removed_and_takes_those_that_are_over_along() -> None:
@@ -395,9 +395,9 @@ def test_pipeline_with_a_backfill_is_not_removed_and_takes_those_that_are_over_a
     bench.elect(3)
     assert ask(bench, RemovePipeline(pipeline=NAME)) == "pipeline_in_use"
 
-    ask(bench, SteerBackfill(backfill=ID, to=BackfillState.CANCELLED, reason="x"))
+    ask(bench, ControlBackfill(backfill=ID, to=BackfillState.CANCELLED, reason="x"))
     assert ask(bench, RemovePipeline(pipeline=NAME)) == "ok"
-    assert bench.cluster.world.backfills == bench.reign.state.catalog.backfills == {}
+    assert bench.cluster.world.backfills == bench.term.state.catalog.backfills == {}
 
 
 def test_release_stays_pinned_until_the_backfill_is_over() -> None:
@@ -423,7 +423,7 @@ def test_date_whose_run_cannot_be_made_pauses_the_backfill_and_is_tried_again_wh
 
     assert backfill(bench).state is BackfillState.PAUSED
     assert backfill(bench).reason.startswith("no run for 2026-01-01 06:00Z: ")
-    ask(bench, SteerBackfill(backfill=ID, to=BackfillState.ACTIVE))
+    ask(bench, ControlBackfill(backfill=ID, to=BackfillState.ACTIVE))
     assert (backfill(bench).state, backfill(bench).position) == (BackfillState.PAUSED, None)
 
 

@@ -30,10 +30,9 @@ from nimbus.domain.pipeline import (
 from nimbus.domain.run import RunState
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import Outcome, TaskState
-from nimbus.engine.agenda import about_children
 from nimbus.engine.decision import Decision
-from nimbus.engine.rules.archive import retire_run
-from nimbus.engine.rules.children import is_awaited
+from nimbus.engine.rules.run_ends import is_awaited, retire_run
+from nimbus.engine.work_queue import Key
 from tests.nimbus.children_stage import CHILD, LOAD, NOW, PARENT, Stage, parent, starting
 from tests.nimbus.definitions import digest_of
 from tests.nimbus.simulation.engine_laws import is_timed
@@ -155,11 +154,11 @@ def test_task_that_will_not_run_again_keeps_no_timer_of_a_clock_that_went_back()
     stage.state.wake(stage.instant())
     stage.now -= timedelta(hours=1)
     stage.decide()
-    assert is_timed(stage.state, about_children(RunId("r"), FAN))
+    assert is_timed(stage.state, Key("children", RunId("r"), FAN))
 
     stage.ask(PauseRun(run_id=RunId("r")))
 
-    assert not is_timed(stage.state, about_children(RunId("r"), FAN))
+    assert not is_timed(stage.state, Key("children", RunId("r"), FAN))
     stage.ask(ResumeRun(run_id=RunId("r")))
     stage.now += timedelta(hours=1)
     stage.decide()
@@ -386,7 +385,7 @@ def test_new_leader_goes_on_with_child_runs_and_takes_in_those_that_ended_meanwh
     after.state.runs.read = {}
     for run in runs.values():
         after.state.runs.put(run, after.instant())
-    after.state.take_census()
+    after.state.finish_loading()
     after.decide()
 
     assert after.fan() == "soo"

@@ -25,12 +25,12 @@ from nimbus.domain.run import RunState
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import WorkerInfo
-from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import BuildRun, Decision
 from nimbus.engine.policy import Policy
-from nimbus.engine.rules import ask, next_subject
-from nimbus.engine.rules.concurrency import replaced
+from nimbus.engine.rules import ask, next_key
+from nimbus.engine.rules.run_starts import replaced
 from nimbus.engine.state import State
+from nimbus.engine.work_queue import Instant
 from tests.nimbus.definitions import active, built
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -61,7 +61,7 @@ def known(
     )
     state.put_workers([worker] if slots else [], at(NOW))
     state.put_pipeline(active(spec, schedule_position=NOW, updated_at=NOW))
-    state.take_census()
+    state.finish_loading()
     return state
 
 
@@ -79,16 +79,16 @@ def decide_all(state: State, now: datetime = NOW) -> list[Decision]:
     """Decide until nothing is left to decide; runs are built at once."""
     done = []
     state.wake(at(now))
-    while (subject := next_subject(state)) is not None:
-        answer = ask(state, subject, at(now))
+    while (key := next_key(state)) is not None:
+        answer = ask(state, key, at(now))
         if not isinstance(answer, Decision):
-            state.postpone(subject, answer)
+            state.postpone(key, answer)
             continue
         state.apply(answer, at(now))
         done.append(answer)
         for effect in answer.effects:
             if isinstance(effect, BuildRun):
-                state.run_built(effect.subject, built(effect).built)
+                state.run_built(effect.key, built(effect).built)
     return done
 
 
@@ -306,7 +306,7 @@ def test_successor_counts_the_runs_that_it_reads() -> None:
         heir.runs.put(run, at(NOW))
     for record in state.catalog.pipelines.values():
         heir.put_pipeline(record)
-    heir.take_census()
+    heir.finish_loading()
 
     assert decide_all(heir) == []
     submit(heir, StopRun(run_id=RunId("r1"), reason="test"))

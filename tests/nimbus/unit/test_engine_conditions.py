@@ -36,14 +36,14 @@ CHANGING = {
 @pytest.mark.parametrize("case", CHANGING.values(), ids=CHANGING.keys())
 def test_every_command_about_a_record_with_a_revision_is_refused_once_that_has_changed(case: Case) -> None:
     bench = a_bench(case)
-    standing = target_of(bench.reign.state, case.command).revision
+    standing = target_of(bench.term.state, case.command).revision
     assert standing is not None
 
     stale = bench.submit(case.command, if_match=("0" * 32,))
     bench.decide()
 
     assert bench.cluster.world.outcomes[stale].code == "changed"
-    assert target_of(bench.reign.state, case.command).revision == standing
+    assert target_of(bench.term.state, case.command).revision == standing
 
 
 def test_every_type_of_conditional_command_is_tried() -> None:
@@ -59,7 +59,7 @@ def test_every_type_of_conditional_command_is_tried() -> None:
         c.SetPool(pool="db", size=1),
         c.CreateToken(id="0123456789ab", name="bob", role=AccessRole.VIEWER, sha256="0" * 64),
         c.PausePipeline(pipeline=c.PipelineName("none")),
-        c.SteerBackfill(backfill=c.BackfillId("none"), to=BackfillState.PAUSED),
+        c.ControlBackfill(backfill=c.BackfillId("none"), to=BackfillState.PAUSED),
     ],
     ids=lambda command: command.type,
 )

@@ -34,10 +34,10 @@ from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.writes import ConsumeCommand, PutDataset, PutDue, RemoveDatasetRecord
 from nimbus.engine.decision import Decision, Refusal, StoreVersions
+from nimbus.engine.history_lookups import stored_and_found
 from nimbus.engine.rules.command_checks import check_access
 from nimbus.engine.rules.release_checks import check_release
 from nimbus.engine.state import State
-from nimbus.engine.withdrawals import stored_and_found
 from nimbus.ports import History
 from tests.nimbus.children_stage import CHILD, LOAD, NOW, Stage
 

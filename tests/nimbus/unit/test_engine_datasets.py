@@ -20,11 +20,11 @@ from nimbus.domain.run import Places, Run, RunCause
 from nimbus.domain.task_run import TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.writes import PutDataset
-from nimbus.engine.agenda import Instant, about_pins
-from nimbus.engine.decision import Decision, FindVersions, Nothing
+from nimbus.engine.decision import Decision, FindVersions, NoDecision
+from nimbus.engine.history_lookups import found_versions
 from nimbus.engine.rules.reads import pin_reads
 from nimbus.engine.state import State
-from nimbus.engine.versions import found_versions
+from nimbus.engine.work_queue import Instant, Key
 from nimbus.ports import History
 from tests.nimbus.children_stage import LOAD, NOW, Stage
 from tests.nimbus.definitions import digest_of
@@ -106,7 +106,7 @@ class Leader:
 
     def __init__(self) -> None:
         self.state = State(epoch=1, schema=1)
-        self.state.take_census()
+        self.state.finish_loading()
         self.state.runs.put(reading(), Instant(NOW, 0.0))
 
     def publish(self, *keys: str) -> None:
@@ -114,14 +114,14 @@ class Leader:
         write = PutDataset(regions(*keys), before)
         self.state.apply(Decision(name="published", writes=(write,)), Instant(NOW, 0.0))
 
-    def decide(self, task: str = "t") -> Decision | Nothing:
+    def decide(self, task: str = "t") -> Decision | NoDecision:
         answer = pin_reads(self.state, RunId("r"), TaskName(task), NOW)
-        assert isinstance(answer, Decision | Nothing)
+        assert isinstance(answer, Decision | NoDecision)
         if isinstance(answer, Decision):
             self.state.apply(answer, Instant(NOW, 0.0))
         return answer
 
-    def look_up(self, asked: Decision | Nothing) -> None:
+    def look_up(self, asked: Decision | NoDecision) -> None:
         assert isinstance(asked, Decision)
         (effect,) = asked.effects
         assert isinstance(effect, FindVersions)
@@ -130,16 +130,16 @@ class Leader:
 
     @property
     def is_asked(self) -> bool:
-        return self.state.agenda.first("pins") is not None
+        return self.state.work.first("pins") is not None
 
 
 def test_key_that_is_not_published_is_looked_up_again_after_each_publication_alone() -> None:
     leader = Leader()
-    assert isinstance(leader.decide(), Nothing)  # nothing at all is published
+    assert isinstance(leader.decide(), NoDecision)  # nothing at all is published
     leader.publish("us")
     leader.look_up(leader.decide())
-    assert isinstance(leader.decide(), Nothing)
-    assert isinstance(leader.decide(), Nothing)
+    assert isinstance(leader.decide(), NoDecision)
+    assert isinstance(leader.decide(), NoDecision)
 
     leader.publish("us", "eu")
     leader.look_up(leader.decide())
@@ -153,7 +153,7 @@ def test_publication_during_a_look_up_is_not_missed() -> None:
     leader.publish("us")
     under_way = leader.decide()
     leader.publish("us", "eu")
-    assert isinstance(leader.decide(), Nothing)
+    assert isinstance(leader.decide(), NoDecision)
     leader.look_up(under_way)
 
     assert leader.is_asked
@@ -168,7 +168,7 @@ def test_look_up_that_failed_is_repeated_after_a_pause() -> None:
     leader.publish("eu")
     leader.decide()
     leader.state.tasks.finding_failed(RunId("r"), TaskName("t"), 5.0)
-    leader.state.agenda.done(about_pins(RunId("r"), TaskName("t")))
+    leader.state.work.done(Key("pins", RunId("r"), TaskName("t")))
 
     leader.state.wake(Instant(NOW, 4.9))
     assert not leader.is_asked
@@ -184,7 +184,7 @@ def test_what_its_own_pipeline_publishes_is_pinned_only_while_the_run_has_its_pl
     own = Publication(dataset=KEY.dataset, partition=Partitioning.KEY, key="eu")
     tasks = Tasks([replace(task, spec=replace(task.spec, publishes=(own,)))])
     leader.state.runs.put(replace(before, tasks=tasks, holds=Places.NONE), Instant(NOW, 0.0))
-    assert isinstance(leader.decide(), Nothing)
+    assert isinstance(leader.decide(), NoDecision)
 
     leader.state.runs.put(replace(before, tasks=tasks, holds=Places.ALL), Instant(NOW, 0.0))
     assert isinstance(leader.decide(), Decision)
@@ -250,13 +250,13 @@ def test_tasks_of_a_run_that_read_the_same_share_a_look_up() -> None:
     leader = two_readers()
     under_way = leader.decide()
     assert isinstance(under_way, Decision)
-    assert isinstance(leader.decide("u"), Nothing)
+    assert isinstance(leader.decide("u"), NoDecision)
     leader.look_up(under_way)
-    assert isinstance(leader.decide(), Nothing)  # the key is not there
-    assert isinstance(leader.decide("u"), Nothing)
+    assert isinstance(leader.decide(), NoDecision)  # the key is not there
+    assert isinstance(leader.decide("u"), NoDecision)
 
     leader.publish("us", "eu")
-    assert isinstance(leader.decide("u"), Nothing)
+    assert isinstance(leader.decide("u"), NoDecision)
     leader.look_up(leader.decide())
     leader.decide()
 
@@ -266,7 +266,7 @@ def test_tasks_of_a_run_that_read_the_same_share_a_look_up() -> None:
 def test_another_task_looks_up_when_the_first_one_has_ended() -> None:
     leader = two_readers()
     leader.look_up(leader.decide())
-    leader.state.agenda.done(about_pins(RunId("r"), TaskName("u")))
+    leader.state.work.done(Key("pins", RunId("r"), TaskName("u")))
     run = leader.state.runs.live[RunId("r")]
     skipped = conclude_waiting(run, TaskName("t"), TaskState.SKIPPED, NOW)
     leader.state.runs.put(skipped, Instant(NOW, 0.0))

@@ -17,10 +17,10 @@ from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.publications import Read
 from nimbus.domain.run import DataCause, RunCause
 from nimbus.domain.task_run import Outcome
-from nimbus.engine.agenda import about_deadline
-from nimbus.engine.reign import TIDY_EVERY_S
+from nimbus.engine.leader_term import TIDY_EVERY_S
 from nimbus.engine.rules import lateness
 from nimbus.engine.rules.lateness import fire_of, first_after, last_until
+from nimbus.engine.work_queue import Key
 from tests.nimbus.definitions import active
 from tests.nimbus.engine_bench import NAME, NOW
 from tests.nimbus.unit.test_engine_alerts import TOLD, AlertBench
@@ -104,7 +104,7 @@ def started_by_data(outcome: Outcome) -> AlertBench:
     cause = DataCause(dataset=DatasetName("d"), partition="", number=1, run=RunId("r"), at=NOW)
     bench.cluster.change(due={NAME: due.with_change(cause, [day])})
     later(bench, 3, epoch=3)
-    (run,) = bench.reign.state.runs.live.values()
+    (run,) = bench.term.state.runs.live.values()
     assert run.cause is RunCause.DATA
     attempt = AttemptId(run.id, TaskName("a"), 1)
     bench.claim(attempt)
@@ -121,7 +121,7 @@ def test_deadline_of_a_run_that_data_start_is_kept_or_missed() -> None:
 def test_deadline_is_missed_when_no_data_have_started_a_run() -> None:
     bench = bench_of(BY_DATA)
     assert later(bench, 3) == []
-    assert not bench.reign.state.runs.live
+    assert not bench.term.state.runs.live
 
     assert later(bench, 1) == [MISSED]
 
@@ -142,10 +142,10 @@ def test_deadline_is_watched_again_when_its_rule_has_failed_once(monkeypatch: py
     with monkeypatch.context() as failing:
         failing.setattr(lateness, "watch_deadline", Mock(side_effect=ValueError))
         bench = bench_of(state=PipelineState.PAUSED)  # nothing else writes its record
-    assert about_deadline(NAME) in bench.reign.state.agenda.set_aside
+    assert Key("deadline", NAME) in bench.term.state.work.parked
 
     bench.clocks.pass_s(TIDY_EVERY_S)
-    bench.reign.tend()
+    bench.term.tend()
     assert later(bench, 4) == [MISSED]
 
 

@@ -67,7 +67,7 @@ def changed(stage: Stage, name: str, number: int = 1) -> None:
         name=DatasetName(name), pipeline=PipelineName("p"), partition=Partitioning.WHOLE
     )
     after = known.with_version(version, lambda _: False)
-    noted = rule.noted(stage.state, Decision(name="x", writes=(PutDataset(after, before),)), stage.now)
+    noted = rule.with_due(stage.state, Decision(name="x", writes=(PutDataset(after, before),)), stage.now)
     stage.state.apply(noted, stage.instant())
 
 
@@ -89,9 +89,9 @@ def test_cycle_of_data_and_child_runs_is_refused_with_its_path() -> None:
 
 def test_consumers_of_a_dataset_are_limited() -> None:
     stage = stage_of(pipeline("first", "a"), pipeline("second", "a"))
-    from nimbus.engine.rules import consumers
+    from nimbus.engine.rules import release_checks
 
-    with replaced(consumers, MAX_CONSUMERS=2):
+    with replaced(release_checks, MAX_CONSUMERS=2):
         assert publish(stage, pipeline("third", "a")).about["code"] == "too_many_consumers"
         assert publish(stage, pipeline("second", "a")).about["code"] == "ok"
 
@@ -106,9 +106,9 @@ def test_consumers_of_all_datasets_of_a_task_are_limited_together() -> None:
         tasks=tuple(replace(task, name=TaskName(one.dataset), publishes=(one,), needs=()) for one in both),
     )
     stage = stage_of(pipeline("first", "a"), pipeline("second", "b"))
-    from nimbus.engine.rules import consumers
+    from nimbus.engine.rules import release_checks
 
-    with replaced(consumers, MAX_CONSUMERS=2):
+    with replaced(release_checks, MAX_CONSUMERS=2):
         assert publish(stage, apart).about["code"] == "ok"
         assert publish(stage, pipeline("third", "a")).about["code"] == "ok"
         refused = publish(stage, together)
@@ -116,7 +116,7 @@ def test_consumers_of_all_datasets_of_a_task_are_limited_together() -> None:
         assert "a task that publishes a, b would start more than 2" in refused.about["message"]
 
     stage = stage_of(pipeline("first", "a"), pipeline("second", "b"))
-    with replaced(consumers, MAX_CONSUMERS=2):
+    with replaced(release_checks, MAX_CONSUMERS=2):
         assert publish(stage, together).about["code"] == "ok"
         assert publish(stage, pipeline("third", "b")).about["code"] == "too_many_consumers"
         assert publish(stage, pipeline("second", "a", "b")).about["code"] == "ok"

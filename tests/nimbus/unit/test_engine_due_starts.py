@@ -18,9 +18,9 @@ from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule
 from nimbus.domain.publications import Accepted, Partitioning, Version, interval_text
 from nimbus.domain.run import DataCause, Run
 from nimbus.domain.writes import CreateRun, PutDataset
-from nimbus.engine.decision import Answer, BuildRun, Decision, Nothing
-from nimbus.engine.rules import consumers
+from nimbus.engine.decision import Answer, BuildRun, Decision, NoDecision
 from nimbus.engine.rules import due as rule
+from nimbus.engine.rules import release_checks
 from tests.nimbus.children_stage import NOW, Stage
 from tests.nimbus.definitions import active, built
 from tests.nimbus.engine_bench import Bench
@@ -48,7 +48,7 @@ def hours_changed(stage: Stage, start: datetime, hours: int, number: int) -> Non
     known = before or Dataset(name=name, pipeline=PipelineName("p"), partition=Partitioning.INTERVAL)
     write = PutDataset(known.with_version(version, lambda _: False), before)
     stage.state.apply(
-        rule.noted(stage.state, Decision(name="x", writes=(write,)), stage.now), stage.instant()
+        rule.with_due(stage.state, Decision(name="x", writes=(write,)), stage.now), stage.instant()
     )
 
 
@@ -62,7 +62,7 @@ def built_now(stage: Stage, answer: Answer) -> None:
     (effect,) = answer.effects
     assert isinstance(effect, BuildRun)
     stage.state.apply(answer, stage.instant())
-    stage.state.run_built(effect.subject, built(effect, {}).built)
+    stage.state.run_built(effect.key, built(effect, {}).built)
 
 
 def created(answer: Answer) -> Run:
@@ -76,7 +76,7 @@ def test_pipelines_that_only_read_a_dataset_are_not_counted() -> None:
         replace(spec, reads=(replace(spec.reads[0], starts=False), spec.reads[1]))
         for spec in (pipeline("first", "a", "z"), pipeline("second", "a", "z"))
     ]
-    with replaced(consumers, MAX_CONSUMERS=2):
+    with replaced(release_checks, MAX_CONSUMERS=2):
         assert publish(stage_of(*others), pipeline("third", "a")).about["code"] == "ok"
 
 
@@ -88,7 +88,7 @@ def test_run_that_was_built_long_before_its_start_is_built_again() -> None:
     answer = asked(stage, spec)
     changed(stage, "a", 2)  # during the build
     built_now(stage, answer)
-    assert isinstance(asked(stage, spec), Nothing)
+    assert isinstance(asked(stage, spec), NoDecision)
     stage.now += 2 * HOUR
     built_now(stage, asked(stage, spec))
 
@@ -130,7 +130,7 @@ def test_optional_data_start_a_target_when_its_time_is_over() -> None:
     midnight = NOW.replace(hour=0)
     hours_changed(stage, midnight + HOUR, 1, 1)
 
-    assert asked(stage, spec) == Nothing(at=midnight + DAY)
+    assert asked(stage, spec) == NoDecision(at=midnight + DAY)
     stage.now = midnight + DAY
     built_now(stage, asked(stage, spec))
     assert created(asked(stage, spec)).logical_date == midnight + DAY
@@ -154,7 +154,7 @@ def test_pipeline_that_was_created_again_finds_a_free_number_soon() -> None:
         tried.append(draft.id)
         if int(draft.id.rpartition("-")[2]) <= 1000:
             raise RefusedError("run_exists", "it exists")
-        return Nothing()
+        return NoDecision()
 
     with replaced(rule, built=run_of):
         while isinstance(answer := asked(stage, spec), Decision):
@@ -172,7 +172,7 @@ def test_change_that_a_clock_ahead_has_dated_waits_no_longer_than_settle() -> No
     assert isinstance(answer, Decision)
     stage.state.apply(answer, stage.instant())
 
-    assert asked(stage, spec) == Nothing(at=stage.now + HOUR)
+    assert asked(stage, spec) == NoDecision(at=stage.now + HOUR)
     stage.now += HOUR
     built_now(stage, asked(stage, spec))
     assert created(asked(stage, spec)).pipeline == spec.name
@@ -262,22 +262,22 @@ def test_leader_does_not_rest_if_its_clock_has_stepped_back_since_it_decided() -
     bench = leader_with_change()
     bench.decide()
     bench.clocks.wall -= HOUR
-    assert bench.reign.has_more()
+    assert bench.term.has_more()
 
-    bench.reign.decide()
+    bench.term.decide()
     assert changed_at(bench) == NOW - HOUR
-    assert not bench.reign.has_more()
+    assert not bench.term.has_more()
 
 
 def test_leader_notes_a_step_back_from_the_time_of_its_last_decision() -> None:
     bench = leader_with_change()
     bench.clocks.wall = NOW - DAY
-    bench.reign.decide_next()  # the record of its term
+    bench.term.decide_next()  # the record of its term
     bench.clocks.wall = NOW
-    while bench.reign.decide_next():
+    while bench.term.decide_next():
         pass
     bench.clocks.wall = NOW - HOUR
-    bench.reign.decide()
+    bench.term.decide()
     assert changed_at(bench) == NOW - HOUR
 
 

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
 from nimbus.domain.pipeline import FailureStrategy, Priority
 from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.engine import exports
-from nimbus.engine.exports import RunExports
+from nimbus.engine import sending
+from nimbus.engine.sending import RunExports
 from nimbus.ports import TelemetryNotSentError
 from nimbus.telemetry.engine import ExportMetrics
 
@@ -94,8 +94,8 @@ class Bench:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr(exports, "FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(exports, "LONGEST_PAUSE_S", 0.002)
+    monkeypatch.setattr(sending, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(sending, "LONGEST_PAUSE_S", 0.002)
     made = Bench()
     yield made
     made.exports.close()
@@ -235,8 +235,8 @@ def test_a_new_reign_sends_all_of_a_live_run_again(bench: Bench, eventually: Eve
 def test_closing_ends_the_pause_of_a_collector_that_is_dead(
     bench: Bench, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exports, "FIRST_PAUSE_S", 1000.0)
-    monkeypatch.setattr(exports, "LONGEST_PAUSE_S", 1000.0)
+    monkeypatch.setattr(sending, "FIRST_PAUSE_S", 1000.0)
+    monkeypatch.setattr(sending, "LONGEST_PAUSE_S", 1000.0)
     bench.traces.refuses.add(FINAL.id)
     bench.finish(FINAL)
     eventually(lambda: bench.traces.tried == 1)

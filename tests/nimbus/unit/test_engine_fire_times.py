@@ -40,7 +40,7 @@ HOUR = timedelta(hours=1)
 def test_a_fire_time_starts_its_run_and_moves_the_position_in_one_transaction() -> None:
     state = known(record=scheduled(CatchUp.LATEST))
     assert next_decision(state, NOW + timedelta(minutes=59)) is None
-    assert state.agenda.idle_s(at(NOW)) == (HOUR - PREPARED_BEFORE).total_seconds()
+    assert state.work.idle_s(at(NOW)) == (HOUR - PREPARED_BEFORE).total_seconds()
 
     put, created = decide(state, NOW + timedelta(hours=1)).writes
 
@@ -59,7 +59,7 @@ def prepared(catchup: CatchUp = CatchUp.LATEST) -> State:
     assert begun.name == "run_building_started"
     build(state, begun)
     assert next_decision(state, early) is None
-    assert state.agenda.idle_s(at(early)) == PREPARED_BEFORE.total_seconds()
+    assert state.work.idle_s(at(early)) == PREPARED_BEFORE.total_seconds()
     return state
 
 

@@ -16,9 +16,9 @@ from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.publications import Change, Partitioning, Publication, Version, interval_text
 from nimbus.domain.task_run import Outcome
-from nimbus.engine.agenda import about_freshness
-from nimbus.engine.reign import TIDY_EVERY_S
+from nimbus.engine.leader_term import TIDY_EVERY_S
 from nimbus.engine.rules import lateness
+from nimbus.engine.work_queue import Key
 from tests.nimbus.definitions import active
 from tests.nimbus.engine_bench import NAME, NOW
 from tests.nimbus.unit.test_engine_alerts import TOLD, AlertBench
@@ -153,10 +153,10 @@ def test_dataset_is_watched_again_when_its_rule_has_failed_once(monkeypatch: pyt
     with monkeypatch.context() as failing:
         failing.setattr(lateness, "watch_dataset", Mock(side_effect=ValueError))
         bench = bench_of(dataset=published())
-    assert about_freshness(ORDERS) in bench.reign.state.agenda.set_aside
+    assert Key("fresh", ORDERS) in bench.term.state.work.parked
 
     bench.clocks.pass_s(TIDY_EVERY_S)
-    bench.reign.tend()
+    bench.term.tend()
     assert later(bench, 2) == [OF_NOON]
 
 

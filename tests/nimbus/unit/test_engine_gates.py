@@ -30,11 +30,11 @@ from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
-from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Decision
-from nimbus.engine.rules import ask, next_subject
+from nimbus.engine.rules import ask, next_key
 from nimbus.engine.state import State
 from nimbus.engine.state.attempts import Silence
+from nimbus.engine.work_queue import Instant
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 WORKER = WorkerInfo(
@@ -80,7 +80,7 @@ def known(*runs: Run, slots: int = 10) -> State:
     state.put_workers([replace(WORKER, slots=slots)], at())
     for run in runs:
         state.runs.put(run, at())
-    state.take_census()
+    state.finish_loading()
     return state
 
 
@@ -88,14 +88,14 @@ def open_all(state: State, now: datetime = NOW) -> list[str]:
     """Decide until nothing is left to decide. Returns the opened attempts, in order."""
     opened = []
     state.wake(at(now))
-    while (subject := next_subject(state)) is not None:
-        answer = ask(state, subject, at(now))
+    while (key := next_key(state)) is not None:
+        answer = ask(state, key, at(now))
         if isinstance(answer, Decision):
             state.apply(answer, at(now))
             if answer.name == "attempt_opened":
                 opened.append(answer.about["attempt"])
         else:
-            state.postpone(subject, answer)
+            state.postpone(key, answer)
     return opened
 
 
@@ -245,10 +245,10 @@ def test_successor_counts_what_open_attempts_take() -> None:
 def asked(state: State, command: Command) -> CommandOutcome:
     """The outcome of a command."""
     state.commands.put(QueuedCommand(id=CommandId("cmd-1"), command=command, submitted_at=NOW))
-    while (subject := next_subject(state)) is not None:
-        answer = ask(state, subject, at())
+    while (key := next_key(state)) is not None:
+        answer = ask(state, key, at())
         if not isinstance(answer, Decision):
-            state.postpone(subject, answer)
+            state.postpone(key, answer)
             continue
         state.apply(answer, at())
         for write in answer.writes:

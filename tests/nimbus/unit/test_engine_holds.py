@@ -23,7 +23,7 @@ from nimbus.domain.run import RunState
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.settings import ClusterSettings, Hold, HoldOf
 from nimbus.domain.task_run import Outcome, TaskState
-from nimbus.engine.decision import Decision, Nothing
+from nimbus.engine.decision import Decision, NoDecision
 from nimbus.engine.policy import AlertPolicy, Policy
 from nimbus.engine.rules import due
 from tests.nimbus.children_stage import CHILD, LOAD, parent, starting
@@ -126,7 +126,7 @@ def test_running_work_goes_on_with_its_child_runs() -> None:
     stage.end(Outcome.SUCCEEDED, run=child)
 
     assert runs(stage)["other"] is RunState.SUCCEEDED
-    assert [str(one) for one in stage.bench.reign.state.attempts.slots] == ["r.after.1"]
+    assert [str(one) for one in stage.bench.term.state.attempts.slots] == ["r.after.1"]
 
 
 def test_child_run_of_a_held_pipeline_starts_for_a_parent_that_runs() -> None:
@@ -195,7 +195,7 @@ def test_start_by_data_waits_for_the_end_of_the_hold() -> None:
     held = Hold(of=HoldOf.ALL, reason="incident", held_at=stage.now)
     stage.state.put_settings(ClusterSettings(holds={"freeze": held}), stage.instant())
     record = stage.state.catalog.pipelines[reading.name]
-    assert isinstance(due.start_by_data(stage.state, record, stage.now), Nothing)
+    assert isinstance(due.start_by_data(stage.state, record, stage.now), NoDecision)
 
     stage.state.put_settings(ClusterSettings(), stage.instant())
 
@@ -260,4 +260,4 @@ def test_activation_under_a_hold_starts_nothing() -> None:
     pass_minutes(stage, 4)
 
     assert not runs(stage)
-    assert RunId("r") not in stage.bench.reign.state.runs
+    assert RunId("r") not in stage.bench.term.state.runs

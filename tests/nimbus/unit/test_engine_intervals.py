@@ -77,7 +77,7 @@ def test_successor_goes_on_with_the_index_and_knows_from_when_on_it_is_complete(
     end_open(bench, Outcome.STOPPED)
 
     index = bench.cluster.world.intervals[NAME]
-    assert index == bench.reign.state.catalog.intervals[NAME]
+    assert index == bench.term.state.catalog.intervals[NAME]
     assert index.begins == bench.clocks.wall
     assert len(outcomes(bench)) == 2
 
@@ -90,7 +90,7 @@ def test_index_leaves_with_its_pipeline() -> None:
     bench.decide()
 
     assert bench.cluster.world.pipelines == {}
-    assert bench.cluster.world.intervals == bench.reign.state.catalog.intervals == {}
+    assert bench.cluster.world.intervals == bench.term.state.catalog.intervals == {}
 
 
 def test_run_that_leaves_tasks_out_says_nothing_of_its_interval() -> None:

@@ -30,7 +30,7 @@ from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.engine.decision import BuildRun, Decision, PrepareRelease
 from nimbus.engine.policy import AlertPolicy, Policy
-from nimbus.engine.rules import ask, next_subject
+from nimbus.engine.rules import ask, next_key
 from nimbus.engine.state import State
 from tests.nimbus.definitions import active, digest_of, on_disk
 from tests.nimbus.unit.rule_stage import NAME, NOW, a_worker, at, build
@@ -65,7 +65,7 @@ class Stage:
         self.state.put_pipeline(self.record)
         for spec in (ONE, TWO, THREE, PLAIN):
             on_disk(ReleaseOf(NAME, digest_of(spec)), spec)
-        self.state.take_census()
+        self.state.finish_loading()
 
     def ask(self, command: Command) -> CommandOutcome:
         """Queue a command, and decide until nothing is left. Returns its outcome."""
@@ -83,10 +83,10 @@ class Stage:
         self.now += after
         made = []
         self.state.wake(at(self.now))
-        while (subject := next_subject(self.state)) is not None:
-            answer = ask(self.state, subject, at(self.now))
+        while (key := next_key(self.state)) is not None:
+            answer = ask(self.state, key, at(self.now))
             if not isinstance(answer, Decision):
-                self.state.postpone(subject, answer)
+                self.state.postpone(key, answer)
                 continue
             made.append(answer)
             self.state.apply(answer, at(self.now))

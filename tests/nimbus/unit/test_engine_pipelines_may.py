@@ -69,7 +69,7 @@ def stage_of(
     stage.state.put_settings(settings, stage.instant())
     stage.put(THEIRS, owner=of)
     stage.put(spec, owner=owner)
-    stage.state.take_census()
+    stage.state.finish_loading()
     return stage
 
 

@@ -11,7 +11,7 @@ from nimbus.domain.purge import PurgeOrder, RunNote
 from nimbus.domain.run import RunPart
 from nimbus.domain.task_run import Outcome
 from nimbus.engine.decision import Refusal, StorePurge
-from nimbus.engine.news import StoredForCommand
+from nimbus.engine.events import StoredForCommand
 from tests.nimbus.definitions import active
 from tests.nimbus.engine_bench import NOW, RUN, WORKER, Bench
 
@@ -46,7 +46,7 @@ def test_purge_is_answered_once_storage_has_it() -> None:
 
     assert bench.effects == [StorePurge(key, PurgeOrder(what=OLD, at=NOW, by="ann"))]
     assert code(bench, key) is None
-    bench.reign.hear([StoredForCommand(key, None)])
+    bench.term.apply([StoredForCommand(key, None)])
     bench.decide()
     outcome = bench.cluster.world.outcomes[key]
     assert (outcome.code, outcome.submitted_by) == ("ok", "ann")
@@ -58,7 +58,7 @@ def test_answer_to_a_purge_names_all_parts() -> None:
     bench = a_bench()
     key = asked(bench, replace(OLD, parts=tuple(RunPart)))
 
-    bench.reign.hear([StoredForCommand(key, None)])
+    bench.term.apply([StoredForCommand(key, None)])
     bench.decide()
 
     assert bench.cluster.world.outcomes[key].message.startswith(
@@ -70,7 +70,7 @@ def test_purge_is_refused_when_storage_says_so() -> None:
     bench = a_bench()
     key = asked(bench)
 
-    bench.reign.hear([StoredForCommand(key, Refusal("unknown_run", "it is nowhere"))])
+    bench.term.apply([StoredForCommand(key, Refusal("unknown_run", "it is nowhere"))])
     bench.decide()
 
     assert code(bench, key) == "unknown_run"
@@ -109,7 +109,7 @@ def test_note_about_an_ended_run_is_answered_once_storage_has_it() -> None:
 
     assert bench.effects == [StorePurge(key, RunNote(what=note, at=NOW, by="ann"))]
     assert code(bench, key) is None
-    bench.reign.hear([StoredForCommand(key, None)])
+    bench.term.apply([StoredForCommand(key, None)])
     bench.decide()
     outcome = bench.cluster.world.outcomes[key]
     assert (outcome.code, outcome.message) == ("ok", "task a of run old: known, ticket 12")

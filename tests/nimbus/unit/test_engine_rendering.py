@@ -16,7 +16,7 @@ from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import End
 from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.engine.decision import Effect, Refusal, RenderTask
-from nimbus.engine.news import RenderingFailed, TaskRendered
+from nimbus.engine.events import RenderingFailed, TaskRendered
 from nimbus.ports import StoreUnavailableError
 from nimbus.templates.client import Templates
 from nimbus.templates.names import TemplateError
@@ -67,14 +67,14 @@ def asked(bench: Bench) -> list[Effect]:
 
 
 def render(bench: Bench, effect: Effect) -> None:
-    """Render like the effects' thread, and send the news."""
+    """Render like the effects' thread, and send the event."""
     assert isinstance(effect, RenderTask)
     read = committed_results(effect.run, effect.run.tasks[effect.task].spec.reads, bench.slots_of)
     try:
         result: TaskSpec | Refusal = templates.render_task(effect.run, effect.task, read)
     except TemplateError as exc:
         result = Refusal(exc.code, str(exc))
-    bench.reign.hear((TaskRendered(effect.run.id, effect.task, result),))
+    bench.term.apply((TaskRendered(effect.run.id, effect.task, result),))
     bench.decide()
 
 
@@ -90,7 +90,7 @@ def test_task_gets_the_result_of_one_it_needs_when_it_becomes_ready() -> None:
 
     give(bench, {"since": "2026-01-01"})
     (effect,) = asked(bench)
-    assert LOADS not in bench.reign.state.attempts.slots
+    assert LOADS not in bench.term.state.attempts.slots
     render(bench, effect)
 
     assert ordered(bench, LOADS) == ("2026-01-01", "2026-03-01")
@@ -170,11 +170,11 @@ def test_text_of_a_result_is_not_rendered_when_it_looks_like_a_template() -> Non
 def test_task_waits_and_its_run_is_set_aside_when_the_helper_cannot_be_had() -> None:
     bench = begun(spec(args=("{{ tasks.plan.result.since }}",)))
     give(bench, {"since": 7})
-    bench.reign.hear((RenderingFailed(RUN, LOAD, StoreUnavailableError("it is away")),))
+    bench.term.apply((RenderingFailed(RUN, LOAD, StoreUnavailableError("it is away")),))
     bench.decide()
     assert len(asked(bench)) == 1
     bench.clocks.pass_s(61)
-    bench.reign.tend()
+    bench.term.tend()
     bench.decide()
 
     assert len(asked(bench)) == 2
@@ -191,7 +191,7 @@ def test_late_answer_changes_nothing_when_the_run_was_stopped_meanwhile() -> Non
     render(bench, asked(bench)[-1])
 
     assert bench.run().state is RunState.STOPPED
-    assert bench.reign.state.tasks.renderings.results == {}
+    assert bench.term.state.tasks.renderings.results == {}
 
 
 def test_run_keeps_the_variables_that_it_was_made_with() -> None:

@@ -39,19 +39,19 @@ from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import WorkerInfo, jvm_release
-from nimbus.engine.agenda import about_command, about_pipeline
 from nimbus.engine.decision import (
     ArchiveRun,
     BuildRun,
     Decision,
-    Nothing,
+    NoDecision,
     PrepareRelease,
     Refusal,
     ResignLeadership,
 )
-from nimbus.engine.rules import new_run as new_runs
-from nimbus.engine.rules.archive import retire_run
+from nimbus.engine.rules import run_starts
+from nimbus.engine.rules.run_ends import retire_run
 from nimbus.engine.state import Built, State
+from nimbus.engine.work_queue import Key
 from nimbus.records import OUTCOME, RUN
 from tests.nimbus.definitions import active, digest_of
 from tests.nimbus.unit.rule_stage import (
@@ -363,7 +363,7 @@ def test_an_overdue_run_fails_and_says_when_it_was_due() -> None:
     state = known(START, record=active(replace(SPEC, timeout=timedelta(minutes=5))))
     decide(state)
     assert next_decision(state, NOW + timedelta(minutes=4)) is None
-    assert state.agenda.idle_s(at(NOW)) == 300
+    assert state.work.idle_s(at(NOW)) == 300
 
     (put,) = decide(state, NOW + timedelta(minutes=5)).writes
 
@@ -413,15 +413,15 @@ def test_a_finished_run_stays_while_the_same_start_waits_so_that_nothing_is_star
     decide(state)
     state.runs.archived(RunId("p-1"))
     again = submit(state, START).commands.waiting
-    (subject,) = (about_command(command) for command in again)
+    (key,) = (Key("command", command) for command in again)
     if set_aside:
-        state.put_aside(subject, "test")
+        state.park(key, "test")
 
-    assert isinstance(retire_run(state, RunId("p-1"), late), Nothing)
+    assert isinstance(retire_run(state, RunId("p-1"), late), NoDecision)
 
     if set_aside:
-        state.agenda.set_aside.clear()
-        state.commands.line_up(subject.command)
+        state.work.parked.clear()
+        state.commands.line_up(key.command)
     (answered,) = decide(state, late).writes
     assert isinstance(answered, w.ConsumeCommand)
     assert "was started before" in answered.outcome.message
@@ -551,7 +551,7 @@ def test_a_command_that_is_set_aside_lets_those_behind_it_pass() -> None:
     assert isinstance(asked.effects[0], BuildRun)
 
     state.builds.under_way.clear()
-    state.put_aside(asked.effects[0].subject, "no process")
+    state.park(asked.effects[0].key, "no process")
 
     assert decide_once(state).about["run"] == "p-2"
 
@@ -656,7 +656,7 @@ def test_copy_of_a_run_with_an_interval_is_built_once() -> None:
         asked_at=NOW,
         selection=Selection(scope=Scope.ALL, reuse=RunId("p-1"), is_rerun=True, is_copy=True),
     )
-    made, state, subject = replace(asked, data_interval=interval), known(), about_pipeline(NAME)
-    state.builds.results[subject] = Built(made, new_run(SPEC, made))
+    made, state, key = replace(asked, data_interval=interval), known(), Key("pipeline", NAME)
+    state.builds.results[key] = Built(made, new_run(SPEC, made))
 
-    assert isinstance(new_runs.built(state, subject, asked), Run)
+    assert isinstance(run_starts.built(state, key, asked), Run)

@@ -286,7 +286,7 @@ def test_rerun_that_waits_is_withdrawn_at_once_when_it_is_stopped(epoch: int) ->
 
 def test_rerun_that_is_being_built_is_refused_when_its_pipeline_is_removed() -> None:
     bench = failed_bench()
-    bench.reign._start_effect = bench.effects.append  # the run is built later
+    bench.term._start_effect = bench.effects.append  # the run is built later
     key = bench.submit(rerun(Scope.FAILED), by="ann")
     bench.decide()
 
@@ -403,7 +403,7 @@ def test_selection_that_cannot_go_on_says_how_many_commands_it_has_queued() -> N
     left = ActOnSelection(action="stop", of="runs", targets={"r9": P}, queued=6, reason="x")
     queued = QueuedCommand(id=CommandId("cmd-1"), command=left, submitted_at=NOW, submitted_by="ann")
 
-    writes = refuse_command(a_bench().reign.state, queued, "conflict", "it is gone", NOW).writes
+    writes = refuse_command(a_bench().term.state, queued, "conflict", "it is gone", NOW).writes
 
     assert [write.outcome.message for write in writes if isinstance(write, ConsumeCommand)] == [
         "it ended after 6 commands: it is gone"

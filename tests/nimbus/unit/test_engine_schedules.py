@@ -50,7 +50,7 @@ def bench_of(
 def runs_at(bench: Bench, now: datetime) -> list[Run]:
     """All runs, after the leader has read the clock."""
     bench.clocks.pass_s((now - bench.clocks.wall).total_seconds())
-    bench.elect(bench.reign.state.epoch + 1)  # as a successor, which finds the missed fire times
+    bench.elect(bench.term.state.epoch + 1)  # as a successor, which finds the missed fire times
     bench.decide()
     return sorted(bench.cluster.world.runs.values(), key=lambda run: run.logical_date)
 
@@ -255,7 +255,7 @@ def test_fire_time_that_may_have_been_run_early_asks_history_before_it_runs() ->
     ahead = active(PipelineSpec(name=NAME, schedule=HOURLY, tasks=()), schedule_position=NOW + 2 * HOUR)
     state = State(epoch=1, schema=1)
     state.put_pipeline(ahead)
-    state.take_census()
+    state.finish_loading()
     submit(state, RewindSchedule(pipeline=NAME, reason="clock of s1"))
     decide_all(state, NOW)
 
@@ -273,6 +273,6 @@ def test_position_that_is_ahead_counts_as_lag() -> None:
     record = active(PipelineSpec(name=NAME, schedule=HOURLY, tasks=()), schedule_position=NOW + 72 * HOUR)
     state = State(epoch=1, schema=1)
     state.put_pipeline(record)
-    state.take_census()
+    state.finish_loading()
 
     assert standing(state, NOW + HOUR).schedule_lag_s == 71 * 3600

@@ -83,7 +83,7 @@ def upgraded(store: type[DictLeaderStore] = DictLeaderStore) -> Bench:
 
 def pass_s(bench: Bench, seconds: float) -> None:
     bench.clocks.pass_s(seconds)
-    bench.reign.tend()
+    bench.term.tend()
     bench.decide()
 
 
@@ -152,7 +152,7 @@ def test_schema_is_not_raised_while_no_scheduler_is_registered() -> None:
 def test_clock_of_the_schema_goes_on_when_everything_is_read_again() -> None:
     bench = upgraded()
     pass_s(bench, HOUR_S / 2)
-    bench.reign.recover()
+    bench.term.recover()
 
     pass_s(bench, HOUR_S / 2 + 1)
 
@@ -166,7 +166,7 @@ def test_leader_that_lost_the_answer_to_the_raise_resigns_when_it_has_read_again
         bench.decide()
     assert (bench.cluster.world.schema, resignations(bench)) == (NEWEST_SCHEMA, [])
 
-    bench.reign.recover()
+    bench.term.recover()
     bench.decide()
 
     assert resignations(bench) == [RAISED]

@@ -55,7 +55,7 @@ def shared(*runs: Run, slots: int = 8, most: int | None = None, **weights: int) 
         state.put_pipeline(owned(team, team))
     for run in runs:
         state.runs.put(run, at())
-    state.take_census()
+    state.finish_loading()
     return state
 
 

@@ -18,9 +18,9 @@ from nimbus.domain.pipeline import Concurrency, Schedule, SparkDeploy, SparkPlac
 from nimbus.domain.run import RunState
 from nimbus.domain.schedulers import WantedSlots
 from nimbus.engine import report as reports
-from nimbus.engine.agenda import Instant, about_pipeline
 from nimbus.engine.report import standing
 from nimbus.engine.state import State
+from nimbus.engine.work_queue import Instant, Key
 from nimbus.telemetry.engine import ClusterCounts, EngineMetrics
 from tests.nimbus.definitions import active
 from tests.nimbus.unit.test_engine_concurrency import NOW, SPEC, TASK, decide_all, known, start, submit
@@ -32,10 +32,10 @@ WIDE = replace(
 )
 
 MINUTE = timedelta(minutes=1)
-Key = TypeVar("Key")
+Name = TypeVar("Name")
 
 
-def some(counts: Mapping[Key, float]) -> dict[Key, float]:
+def some(counts: Mapping[Name, float]) -> dict[Name, float]:
     return {key: count for key, count in counts.items() if count}
 
 
@@ -143,12 +143,12 @@ def test_schedule_that_is_due_is_late_until_its_fire_time_is_dealt_with() -> Non
 
     assert standing(state, fire - MINUTE).schedule_lag_s == 0
     assert standing(state, fire + 5 * MINUTE).schedule_lag_s == 300
-    subject = about_pipeline(spec.name)
-    state.agenda.done(subject)
-    state.builds.under_way.add(subject)
+    key = Key("pipeline", spec.name)
+    state.work.done(key)
+    state.builds.under_way.add(key)
     assert standing(state, fire + 6 * MINUTE).schedule_lag_s == 360
 
-    state.builds.under_way.discard(subject)
+    state.builds.under_way.discard(key)
     state.put_pipeline(replace(record, schedule_position=fire))
 
     assert standing(state, fire + 7 * MINUTE).schedule_lag_s == 0

@@ -1,4 +1,4 @@
-"""The engine's loop without its thread: how long it waits for news, and its work in between."""
+"""The engine's loop without its thread: how long it waits for event, and its work in between."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from nimbus.domain.ids import CommandId, RunId
 from nimbus.domain.terms import EndCause
 from nimbus.engine import loop
 from nimbus.engine.decision import BuildRun
+from nimbus.engine.events import CommandsChanged
+from nimbus.engine.leader_term import WORKERS_EVERY_S, LeaderTerm
 from nimbus.engine.loop import Engine, Steps
-from nimbus.engine.news import CommandsChanged
 from nimbus.engine.policy import Policy
-from nimbus.engine.reign import WORKERS_EVERY_S, Reign
 from nimbus.telemetry.engine import EngineMetrics
 from tests.nimbus.definitions import built
 from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
@@ -54,7 +54,7 @@ def leading(
     engine = Engine(
         store_for=lambda leadership: DictLeaderStore(cluster, leadership.epoch),
         still_leads=lambda: True,
-        start_effect=lambda effect: engine.tell(built(effect)) if isinstance(effect, BuildRun) else None,
+        start_effect=lambda effect: engine.enqueue(built(effect)) if isinstance(effect, BuildRun) else None,
         policy=Policy(),
         clock=clock,
         metrics=EngineMetrics(registry or CollectorRegistry()),
@@ -179,7 +179,7 @@ def test_engine_that_leads_on_after_a_void_wish_records_why_its_term_ends_later(
     engine, steps = leading(cluster, clock)
     wish = QueuedCommand(id=CommandId("cmd-2"), command=Abdicate(reason="rack 4", to="s2"), submitted_at=NOW)
     cluster.change(commands={wish.id: wish})
-    engine.tell(CommandsChanged())
+    engine.enqueue(CommandsChanged())
     rested(engine, steps)
     assert cluster.world.abdication is not None
     clock.passed_s += led_on_s
@@ -202,8 +202,8 @@ def test_engine_that_fails_records_why_its_term_ended(monkeypatch: pytest.Monkey
     def broken(*_: object) -> None:
         raise RuntimeError("a defect of ours")
 
-    monkeypatch.setattr(Reign, "decide", broken)
-    engine.tell(CommandsChanged())
+    monkeypatch.setattr(LeaderTerm, "decide", broken)
+    engine.enqueue(CommandsChanged())
     steps.send(engine.collect(0.0))
 
     end = cluster.world.terms[1].end
@@ -222,7 +222,7 @@ def test_revoked_returns_once_the_engine_has_heard_of_it(monkeypatch: pytest.Mon
 
     engine.revoked(LEADERSHIP, "closed")
     end = cluster.world.terms[1].end
-    engine.revoked(LEADERSHIP, "closed")  # from a reign that is over
+    engine.revoked(LEADERSHIP, "closed")  # from a term that is over
 
     assert engine.stop(timedelta(seconds=30))
     assert end is not None

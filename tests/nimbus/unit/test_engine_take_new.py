@@ -26,9 +26,9 @@ from nimbus.domain.run_number import next_number
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.writes import CreatePipeline, RemovePipelineRecord
 from nimbus.engine.decision import Decision
+from nimbus.engine.history_lookups import versions_for
 from nimbus.engine.rules import datasets, due
-from nimbus.engine.rules.consumers import check_consumers
-from nimbus.engine.versions import versions_for
+from nimbus.engine.rules.release_checks import check_consumers
 from nimbus.ports import History
 from tests.nimbus.children_stage import NOW, Stage
 from tests.nimbus.definitions import active
@@ -54,7 +54,7 @@ def publish(stage: Stage, *partitions: str) -> None:
         )
         accepted = Accepted(dataset=FEED, partition=Partitioning.KEY)
         put = datasets.with_version(stage.state, accepted, version, PipelineName("feeding"))
-        noted = due.noted(stage.state, Decision(name="published", writes=(put,)), NOW)
+        noted = due.with_due(stage.state, Decision(name="published", writes=(put,)), NOW)
         stage.state.apply(noted, stage.instant())
         stage.done.append(noted)
 
@@ -246,7 +246,7 @@ def test_removed_pipeline_begins_again() -> None:
 
     record = stage.state.catalog.pipelines[READER.name]
     assert record.profile == profile_of(READER)
-    removed = datasets.noted(stage.state, Decision(name="x", writes=(RemovePipelineRecord(record),)))
+    removed = datasets.with_datasets(stage.state, Decision(name="x", writes=(RemovePipelineRecord(record),)))
     stage.state.apply(removed, stage.instant())
 
     assert not stage.state.catalog.datasets[FEED].taken
@@ -260,7 +260,9 @@ def test_pipeline_begins_again_if_the_last_release_of_a_removed_namesake_did_not
     record = stage.state.catalog.pipelines[READER.name]
     other = replace(record, profile=profile_of(replace(READER, reads=())))
     for write in (RemovePipelineRecord(other), CreatePipeline(record)):
-        stage.state.apply(datasets.noted(stage.state, Decision(name="x", writes=(write,))), stage.instant())
+        stage.state.apply(
+            datasets.with_datasets(stage.state, Decision(name="x", writes=(write,))), stage.instant()
+        )
 
     assert not stage.state.catalog.datasets[FEED].taken
 

@@ -15,13 +15,13 @@ from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.run import RunCause
 from nimbus.domain.task_run import Outcome
-from nimbus.engine.agenda import about_command
 from nimbus.engine.decision import Refusal
+from nimbus.engine.events import RunBuilt
+from nimbus.engine.leader_term import LeaderTerm
 from nimbus.engine.loop import Engine, Steps
-from nimbus.engine.news import RunBuilt
 from nimbus.engine.policy import Policy
-from nimbus.engine.reign import Reign
 from nimbus.engine.state import Built
+from nimbus.engine.work_queue import Key
 from nimbus.ports import LoadedPart
 from nimbus.telemetry.engine import EngineMetrics
 from tests.nimbus.dict_cluster import DictLeaderStore
@@ -50,23 +50,23 @@ def bench() -> Bench:
         made.submit(replace(START, run_id=RunId(f"p-{number}")))
     made.decide()
     made.elect(2, SlowStore)
-    made.reign.recover()
+    made.term.recover()
     made.cluster.commits.clear()
     return made
 
 
-def read_on(reign: Reign, parts: int) -> None:
+def read_on(term: LeaderTerm, parts: int) -> None:
     for _ in range(parts):
-        reign.read_on()
-        reign.decide()
+        term.read_on()
+        term.decide()
 
 
 def test_takeover_takes_in_an_end_when_other_runs_are_not_read_yet(bench: Bench) -> None:
     bench.end(attempt(FIRST), Outcome.SUCCEEDED)
 
-    read_on(bench.reign, parts=2)  # registrations, and the first run
+    read_on(bench.term, parts=2)  # registrations, and the first run
 
-    assert not bench.reign.state.census_taken
+    assert not bench.term.state.is_loaded
     assert bench.run(FIRST).state.is_final
 
 
@@ -74,17 +74,17 @@ def test_takeover_opens_no_attempt_when_it_has_not_read_all(bench: Bench) -> Non
     bench.end(attempt(FIRST), Outcome.FAILED)
     bench.submit(replace(START, run_id=RunId("p-4")))
 
-    read_on(bench.reign, parts=4)  # all runs, but neither catalog nor commands
+    read_on(bench.term, parts=4)  # all runs, but neither catalog nor commands
     written = [type(write) for commit in bench.cluster.commits for write in commit]
 
     assert written == [w.PutTerm, w.CreateTerm, w.PutRun, w.Unassign]
-    read_on(bench.reign, parts=1)
-    assert bench.reign.state.census_taken
+    read_on(bench.term, parts=1)
+    assert bench.term.state.is_loaded
     assert w.CreateAttempt in [type(write) for commit in bench.cluster.commits for write in commit]
 
 
 def test_news_about_a_run_that_is_read_are_heard_when_others_are_not(bench: Bench) -> None:
-    read_on(bench.reign, parts=2)
+    read_on(bench.term, parts=2)
     bench.end(attempt(FIRST), Outcome.SUCCEEDED)
 
     bench.decide()
@@ -93,9 +93,9 @@ def test_news_about_a_run_that_is_read_are_heard_when_others_are_not(bench: Benc
 
 
 def test_a_built_run_is_kept_when_it_is_told_while_everything_is_read_again(bench: Bench) -> None:
-    subject = about_command(bench.submit(replace(START, run_id=RunId("p-4"))))
-    bench.reign.state.builds.under_way.add(subject)
-    bench.reign.recover()
+    key = Key("command", bench.submit(replace(START, run_id=RunId("p-4"))))
+    bench.term.state.builds.under_way.add(key)
+    bench.term.recover()
 
     draft = Draft(
         id=RunId("p-4"),
@@ -107,43 +107,43 @@ def test_a_built_run_is_kept_when_it_is_told_while_everything_is_read_again(benc
         asked_at=NOW,
     )
     built = Built(draft, Refusal("bad_template", "no such name"))
-    bench.reign.hear((RunBuilt(subject, built),))
+    bench.term.apply((RunBuilt(key, built),))
     for _ in range(5):
-        bench.reign.read_on()
+        bench.term.read_on()
 
-    assert bench.reign.state.census_taken
-    assert (bench.reign.state.builds.results, bench.reign.state.builds.under_way) == ({subject: built}, set())
+    assert bench.term.state.is_loaded
+    assert (bench.term.state.builds.results, bench.term.state.builds.under_way) == ({key: built}, set())
 
 
 def test_silence_counts_on_when_reading_everything_again_is_broken_off(bench: Bench) -> None:
     bench.claim(attempt(SECOND), has_heartbeat=False)
-    recover(bench.reign)
-    since_s = bench.reign.state.attempts.silent[attempt(SECOND)]
+    recover(bench.term)
+    since_s = bench.term.state.attempts.silent[attempt(SECOND)]
 
     bench.clocks.pass_s(5)
-    bench.reign.recover()
-    read_on(bench.reign, parts=2)  # not as far as the second run
-    recover(bench.reign)
+    bench.term.recover()
+    read_on(bench.term, parts=2)  # not as far as the second run
+    recover(bench.term)
 
-    assert bench.reign.state.attempts.silent == {attempt(SECOND): since_s}
+    assert bench.term.state.attempts.silent == {attempt(SECOND): since_s}
 
 
 def test_refusals_are_those_of_all_runs_when_an_end_was_taken_in_before_all_were_read(bench: Bench) -> None:
     bench.end(attempt(FIRST), Outcome.REFUSED)
     bench.end(attempt(SECOND), Outcome.REFUSED)
 
-    read_on(bench.reign, parts=5)
+    read_on(bench.term, parts=5)
 
-    assert bench.reign.state.attempts.workers.refusals[WORKER.id].count == 2
-    recover(bench.reign)
-    assert bench.reign.state.attempts.workers.refusals[WORKER.id].count == 2
+    assert bench.term.state.attempts.workers.refusals[WORKER.id].count == 2
+    recover(bench.term)
+    assert bench.term.state.attempts.workers.refusals[WORKER.id].count == 2
 
 
 def test_takeover_says_once_how_much_it_adopted(bench: Bench) -> None:
     bench.claim(attempt(FIRST))
 
     with capture_logs() as lines:
-        recover(bench.reign)
+        recover(bench.term)
 
     said = [line for line in lines if line["log_level"] == "info"]
     assert said == [

@@ -26,8 +26,8 @@ from nimbus.domain.terms import (
     in_words,
 )
 from nimbus.engine.decision import ArchiveTerms, ResignLeadership
-from nimbus.engine.news import TermsArchived
-from nimbus.engine.reign import SEEN_EVERY_S
+from nimbus.engine.events import TermsArchived
+from nimbus.engine.term_upkeep import SEEN_EVERY_S
 from nimbus.ports import FencedOutError
 from tests.nimbus.engine_bench import ATTEMPT, NOW, RUN, START, WORKER, Bench
 
@@ -88,7 +88,7 @@ def test_successor_counts_what_it_found_and_what_it_gave_up() -> None:
     bench.decide()
     bench.decide()
     assert bench.outcome() is Outcome.LOST
-    bench.reign.tend()
+    bench.term.tend()
     assert terms_of(bench)[2].adopted == Adopted(runs=2, claimed=1, unclaimed=1, fenced=2)
 
 
@@ -109,7 +109,7 @@ def test_successor_closes_the_term_of_a_leader_that_died_with_its_last_sign_of_l
     bench = Bench()
     bench.decide()
     bench.clocks.pass_s(SEEN_EVERY_S)
-    bench.reign.tend()
+    bench.term.tend()
     bench.clocks.pass_s(3)
     bench.elect(2)
     bench.decide()
@@ -156,11 +156,11 @@ def test_leader_closes_its_own_term_once_and_a_deposed_one_does_not() -> None:
     bench = Bench()
     bench.decide()
     bench.clocks.pass_s(60)
-    bench.reign.end_term(EndCause.STOPPED)
+    bench.term.upkeep.end(EndCause.STOPPED)
     closed = terms_of(bench)[1]
-    bench.reign.end_term(EndCause.FAILED)
-    bench.reign.tend()
-    deposed = bench.reign
+    bench.term.upkeep.end(EndCause.FAILED)
+    bench.term.tend()
+    deposed = bench.term
     bench.elect(2)
     bench.decide()
 
@@ -170,16 +170,16 @@ def test_leader_closes_its_own_term_once_and_a_deposed_one_does_not() -> None:
     bench.elect(3)
     bench.decide()
     assert deposed._terms.own == closed
-    second = bench.reign
+    second = bench.term
     bench.elect(4)
     with pytest.raises(FencedOutError):
-        second.end_term(EndCause.STOPPED)
+        second.upkeep.end(EndCause.STOPPED)
 
 
 def test_epochs_without_a_term_are_counted_and_a_clock_that_is_behind_makes_no_overlap() -> None:
     bench = Bench()
     bench.decide()
-    bench.reign.end_term(EndCause.STOPPED)
+    bench.term.upkeep.end(EndCause.STOPPED)
     bench.clocks.wall -= timedelta(minutes=5)
     bench.elect(4)
     bench.decide()
@@ -197,14 +197,14 @@ def test_terms_beyond_those_that_are_kept_are_forgotten_once_history_has_them() 
     bench.elect(300)
     bench.decide()
     bench.clocks.pass_s(SEEN_EVERY_S)
-    bench.reign.tend()
+    bench.term.tend()
 
     (effect,) = [effect for effect in bench.effects if isinstance(effect, ArchiveTerms)]
     assert [term.epoch for term in effect.terms] == [1, 2, 3]
     assert len(terms_of(bench)) == TERMS_KEPT + 3
-    bench.reign.hear((TermsArchived((1, 2, 3)),))
+    bench.term.apply((TermsArchived((1, 2, 3)),))
     bench.clocks.pass_s(SEEN_EVERY_S)
-    bench.reign.tend()
+    bench.term.tend()
     assert len(terms_of(bench)) == TERMS_KEPT
     assert min(terms_of(bench)) == 4
 
@@ -214,7 +214,7 @@ def test_leader_goes_on_when_its_term_was_deleted_by_hand() -> None:
     bench.decide()
     bench.cluster.change(terms={})
     bench.clocks.pass_s(SEEN_EVERY_S)
-    bench.reign.tend()
+    bench.term.tend()
     bench.submit(START)
     bench.decide()
 
@@ -281,7 +281,7 @@ def test_a_wish_to_hand_over_is_no_cause_of_an_end_that_came_long_after_it(
     bench.submit(Abdicate(reason="move", to="s3"), by="ann")
     bench.decide()
     bench.clocks.pass_s(led_on_s)
-    bench.reign.tend()
+    bench.term.tend()
     bench.elect(2)
     bench.decide()
 
@@ -345,11 +345,11 @@ def test_term_says_how_much_its_leader_has_decided() -> None:
     bench.submit(START)
     bench.decide()
     bench.clocks.pass_s(SEEN_EVERY_S)
-    bench.reign.tend()
+    bench.term.tend()
     before = terms_of(bench)[1].decisions
     bench.submit(replace(START, run_id=RunId("p-2")))
     bench.decide()
-    bench.reign.end_term(EndCause.STOPPED)
+    bench.term.upkeep.end(EndCause.STOPPED)
 
     after = terms_of(bench)[1].decisions
     assert before is not None

@@ -16,9 +16,9 @@ from nimbus.domain.ids import AttemptId, ReleaseDigest, TaskName
 from nimbus.domain.pipeline import PipelineSpec, Priority
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.task_run import Outcome, TaskState
-from nimbus.engine.news import AttemptChanged
-from nimbus.engine.reign import MAX_TOGETHER
+from nimbus.engine.events import AttemptChanged
 from nimbus.engine.state.runs import TASKS_AT_ONCE
+from nimbus.engine.state_reader import MAX_TOGETHER
 from tests.nimbus.definitions import active
 from tests.nimbus.dict_cluster import DictLeaderStore
 from tests.nimbus.engine_bench import NAME, NOW, RUN, SPEC, START, WORKER, Bench
@@ -71,7 +71,7 @@ def test_large_run_that_is_stopped_between_two_turns_opens_no_more_tasks(bench: 
     bench.submit(START)
     bench.decide_once()
     before = sum(map(len, opened(bench)))
-    assert bench.reign.state.runs.left
+    assert bench.term.state.runs.left
 
     bench.submit(StopRun(run_id=RUN, reason="test"))
     bench.decide()
@@ -106,11 +106,11 @@ def test_changed_attempts_are_read_a_few_at_a_time_and_each_once(
         DictLeaderStore, "read_ends", lambda store, some: read.append(some) or original(store, some)
     )
 
-    bench.reign.look([AttemptChanged(attempt) for attempt in (*attempts, *attempts)])
+    bench.term.look([AttemptChanged(attempt) for attempt in (*attempts, *attempts)])
     assert [len(some) for some in read] == [MAX_TOGETHER]
-    while bench.reign.has_more():
-        bench.reign.decide()
-        bench.reign.look(())
+    while bench.term.has_more():
+        bench.term.decide()
+        bench.term.look(())
 
     assert sorted(attempt for some in read for attempt in some) == sorted(attempts)
     assert bench.run().tasks.count(TaskState.SUCCEEDED) == WIDE

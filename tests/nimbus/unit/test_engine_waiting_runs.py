@@ -94,7 +94,7 @@ def next_term(before: State) -> State:
     state.put_workers(tuple(before.attempts.workers.registered.values()), at(NOW))
     for run in before.runs.live.values():
         state.runs.put(run, at(NOW))
-    state.take_census()
+    state.finish_loading()
     return state
 
 

@@ -26,11 +26,11 @@ from nimbus.domain.run import Run, RunState
 from nimbus.domain.task_run import Settlement, TaskState
 from nimbus.domain.upstream import Upstream, WaitState, judge
 from nimbus.domain.waits import DataProbe, DataSource, DataWait, OnFailed, PipelineWait, ProbeResult
-from nimbus.engine.agenda import Instant, about_wait
 from nimbus.engine.decision import BuildRun, Decision
 from nimbus.engine.looks import LAST_LOOK_S, LONGEST_PAUSE_S, MAX_REPORTED, Looks
-from nimbus.engine.rules import ask, next_subject
+from nimbus.engine.rules import ask, next_key
 from nimbus.engine.state import State
+from nimbus.engine.work_queue import Instant, Key
 from tests.nimbus.definitions import active, built
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -52,7 +52,7 @@ def at(now: datetime) -> Instant:
 def started(spec: PipelineSpec = SPEC) -> State:
     state = State(epoch=3, schema=1)
     state.put_pipeline(active(spec))
-    state.take_census()
+    state.finish_loading()
     submit(state, StartRun(pipeline=spec.name, run_id=RUN))
     decide_all(state)
     return state
@@ -67,16 +67,16 @@ def decide_all(state: State, now: datetime = NOW) -> list[Decision]:
     """Every decision until nothing is left, each applied as if it were written."""
     made = []
     state.wake(at(now))
-    while (subject := next_subject(state)) is not None:
-        answer = ask(state, subject, at(now))
+    while (key := next_key(state)) is not None:
+        answer = ask(state, key, at(now))
         if not isinstance(answer, Decision):
-            state.postpone(subject, answer)
+            state.postpone(key, answer)
             continue
         state.apply(answer, at(now))
         made.append(answer)
         for effect in answer.effects:
             if isinstance(effect, BuildRun):
-                state.run_built(effect.subject, built(effect).built)
+                state.run_built(effect.key, built(effect).built)
     return [decision for decision in made if decision.writes]
 
 
@@ -204,7 +204,7 @@ def test_next_leader_keeps_the_time_of_an_approval() -> None:
     state = State(epoch=4, schema=1)
     state.runs.put(before.runs.live[RUN], at(NOW + HOUR / 2))
     state.put_pipeline(active(SPEC))
-    state.take_census()
+    state.finish_loading()
 
     assert decide_all(state, NOW + HOUR / 2) == []
     assert [one.name for one in decide_all(state, NOW + HOUR)] == ["wait_timed_out"]
@@ -293,7 +293,7 @@ def test_data_are_looked_up_a_last_time_when_the_timeout_has_passed(
         before, state = state, State(epoch=4, schema=1)
         state.runs.put(before.runs.live[RUN], at(late))
         state.put_pipeline(active(DATA))
-        state.take_census()
+        state.finish_loading()
     else:
         look(state, NOW, {OBJECT: MISSING, PAGE: MISSING})
     assert decide_all(state, late) == [], "the last look-up has no answer yet"
@@ -326,7 +326,7 @@ def test_wait_fails_though_the_last_look_up_never_ends() -> None:
 def test_rendered_address_that_is_none_fails_the_task_and_is_never_looked_at() -> None:
     state = State(epoch=3, schema=1)
     state.put_pipeline(active(replace(DATA, tasks=(replace(WAITING, args=("file:///etc", "gopher://x")),))))
-    state.take_census()
+    state.finish_loading()
     submit(state, StartRun(pipeline=SPEC.name, run_id=RUN))
 
     decisions = decide_all(state)
@@ -357,7 +357,7 @@ def test_stopped_run_is_waited_for_no_more() -> None:
 
 def test_pauses_between_looks_grow_up_to_a_bound_and_the_last_look_is_reported() -> None:
     looks, now_s, pauses = Looks(), 0.0, []
-    looks.want(about_wait(RUN, ASKED), [OBJECT])
+    looks.want(Key("wait", RUN, ASKED), [OBJECT])
     for _ in range(8):
         assert looks.take_due(now_s) == [OBJECT]
         looks.seen(OBJECT, MISSING, at(NOW + timedelta(seconds=now_s)))
@@ -373,7 +373,7 @@ def test_pauses_between_looks_grow_up_to_a_bound_and_the_last_look_is_reported()
 
 def test_equal_looks_of_many_tasks_are_one() -> None:
     looks = Looks()
-    tasks = [about_wait(RunId(f"p-{number}"), ASKED) for number in range(1000)]
+    tasks = [Key("wait", RunId(f"p-{number}"), ASKED) for number in range(1000)]
     for task in tasks:
         looks.want(task, [OBJECT])
 
@@ -384,7 +384,7 @@ def test_equal_looks_of_many_tasks_are_one() -> None:
 def test_report_has_the_latest_looks_and_a_bound() -> None:
     looks = Looks()
     many = [DataProbe(DataSource.FILE, f"/{number}") for number in range(MAX_REPORTED + 10)]
-    looks.want(about_wait(RUN, ASKED), [*many, DataProbe(DataSource.FILE, "/" + "x" * 1000)])
+    looks.want(Key("wait", RUN, ASKED), [*many, DataProbe(DataSource.FILE, "/" + "x" * 1000)])
     for look in looks.take_due(0.0):
         looks.seen(look, ProbeResult(False, "x" * 10_000), at(NOW))
 
@@ -409,7 +409,7 @@ def with_both() -> State:
     state = State(epoch=3, schema=1)
     for spec in (UPSTREAM, DOWNSTREAM):
         state.put_pipeline(active(spec))
-    state.take_census()
+    state.finish_loading()
     submit(state, StartRun(pipeline=DOWNSTREAM.name, run_id=RUN, data_interval=DAY))
     decide_all(state)
     submit(state, StartRun(pipeline=UPSTREAM.name, run_id=RunId("ods-1"), data_interval=DAY))
@@ -458,7 +458,7 @@ def test_next_leader_sees_what_ended_before_it() -> None:
     state = State(epoch=4, schema=1)
     state.runs.put(waiting, at(NOW))
     state.put_intervals(UPSTREAM.name, before.catalog.intervals[UPSTREAM.name])
-    state.take_census()
+    state.finish_loading()
 
     assert [one.name for one in decide_all(state)] == ["wait_met"]
 
@@ -469,7 +469,7 @@ def test_end_of_a_pipeline_that_nobody_waits_for_costs_nothing() -> None:
     decide_all(state)
 
     assert [one.name for one in end_upstream(state, approved=True)] == ["command_accepted"]
-    assert state.agenda.first("wait") is None
+    assert state.work.first("wait") is None
 
 
 def test_wait_is_not_met_by_child_runs_of_the_pipeline() -> None:

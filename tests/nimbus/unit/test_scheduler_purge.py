@@ -41,7 +41,7 @@ from nimbus.domain.run import Run, RunCause, RunPart, RunState
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.task_run import Attempt, Outcome, Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
-from nimbus.engine.purge_orders import store_order
+from nimbus.engine.history_lookups import store_order
 from nimbus.ports import KeptLog
 from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
 from nimbus.scheduler.purge import OutputPlace, RunPurge

@@ -73,7 +73,7 @@ def test_a_refusal_by_a_pipelines_own_fault_ends_no_back_off() -> None:
     bench.submit(StopRun(run_id=RunId("unfit"), reason="done with it"))
     bench.decide()
 
-    assert bench.reign.state.attempts.workers.refusals[BROKEN.id].count == 1
+    assert bench.term.state.attempts.workers.refusals[BROKEN.id].count == 1
 
 
 def test_a_new_leader_finds_the_refusals_in_the_records() -> None:
@@ -88,7 +88,7 @@ def test_a_task_waits_for_the_end_of_a_back_off_when_all_others_are_full() -> No
     assert started(bench, "next") == GOOD.id
 
     assert started(bench, "waits") is None
-    assert bench.reign.idle_s() == 10
+    assert bench.term.idle_s() == 10
     bench.clocks.pass_s(10)
     bench.decide()
 
@@ -101,7 +101,7 @@ def test_a_back_off_grows_with_each_refusal_in_a_row_up_to_a_limit(times: int, s
     assert started(bench, "next") == GOOD.id
     assert started(bench, "waits") is None
 
-    assert bench.reign.idle_s() == seconds
+    assert bench.term.idle_s() == seconds
 
 
 def test_the_worker_with_fewest_refusals_is_used_when_all_back_off() -> None:

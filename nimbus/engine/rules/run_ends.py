@@ -1,34 +1,37 @@
-"""Runs that must end: overdue runs, and runs with open attempts that must stop."""
+"""Runs that must end, and ended runs, which move to history, so that ZooKeeper does not grow with it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import islice
 
 from nimbus.domain import lifecycle
+from nimbus.domain.children import ItemState
 from nimbus.domain.ids import RunId
 from nimbus.domain.pipeline_health import TIMED_OUT
 from nimbus.domain.run import Paused, Run, RunState
-from nimbus.domain.writes import PutRun, RequestStop
-from nimbus.engine.agenda import Instant
-from nimbus.engine.decision import Answer, Decision, Nothing
+from nimbus.domain.writes import PutRun, RemoveAttempt, RemoveRun, RequestStop
+from nimbus.engine.decision import Answer, ArchiveRun, Decision, NoDecision
 from nimbus.engine.state import State
+from nimbus.engine.work_queue import Instant
 
 
 def stop_run(state: State, run_id: RunId, now: Instant) -> Answer:
     """Fail a run past its deadline. Request once that each open attempt that must stop ends."""
     run = state.runs.live.get(run_id)
     if run is None:
-        return Nothing()
+        return NoDecision()
     state.runs.check_needs(run_id)
     asked = _ask_to_stop(state, run)
     if asked is not None:
         return asked
     if run.state is RunState.STOPPING:
-        return Nothing()
+        return NoDecision()
     if (with_parent := _follow_parent(state, run, now)) is not None:
         return with_parent
     if run.deadline is None or run.deadline > now.wall:
-        return Nothing(at=run.deadline)
+        return NoDecision(at=run.deadline)
     reason = f"{TIMED_OUT}: not finished by {run.deadline:%Y-%m-%d %H:%M:%S}Z"
     stopped = lifecycle.stop(run, verdict=RunState.FAILED, reason=reason, now=now.wall)
     return Decision(name="run_timed_out", writes=(PutRun(stopped, run),), about={"run": run.id})
@@ -72,3 +75,45 @@ def _ask_to_stop(state: State, run: Run) -> Decision | None:
                 about={"attempt": str(attempt), "reason": run.reason},
             )
     return None
+
+
+AWAITED = timedelta(minutes=1)
+"""Pause between two looks at an ended child run whose end is not yet applied to its parent."""
+MAX_REMOVED = 200
+"""Limit of attempts that one transaction removes: about 300 kB, where ZooKeeper accepts 1 MB."""
+
+
+def retire_run(state: State, run_id: RunId, now: datetime) -> Answer:
+    """Store a final run in history. Remove it after history has it and people had time to see it.
+
+    A new leader starts again: storing the same bytes, or removing missing records, changes nothing.
+    """
+    finished = state.runs.finished.get(run_id)
+    if finished is None or finished.archiving:
+        return NoDecision()
+    if not finished.archived:
+        effects, about = (ArchiveRun(run_id),), {"run": run_id}
+        return Decision(name="run_archive_started", effects=effects, about=about, repeated=True)
+    due = finished.finished_at + state.policy.keep_finished
+    if due > now:
+        return NoDecision(at=due)
+    if is_awaited(state, run_id):
+        return NoDecision(at=now + AWAITED)
+    if state.commands.name_run(run_id):  # a second command to start it would not find it, and run it again
+        return NoDecision()  # the end of the command queues the run
+    removals = tuple(RemoveAttempt(attempt) for attempt in islice(finished.attempts, MAX_REMOVED))
+    if len(finished.attempts) > MAX_REMOVED:
+        return Decision(name="run_attempts_dropped", writes=removals, about={"run": run_id})
+    return Decision(name="run_dropped", writes=(*removals, RemoveRun(run_id)), about={"run": run_id})
+
+
+def is_awaited(state: State, child: RunId) -> bool:
+    """True when the end of a child run is not yet applied to its parent."""
+    found = state.runs.finished.get(child)
+    link = None if found is None else found.parent
+    parent = None if link is None else state.runs.live.get(link.run)
+    if link is None or parent is None:
+        return False
+    children = parent.tasks[link.task].children
+    is_last = children is not None and children.attempt == link.attempt
+    return is_last and children is not None and children.states[link.index] == ItemState.OPEN

@@ -1,4 +1,4 @@
-"""One reign, case by case: steps of clocks, lost replies, runs that are set aside."""
+"""One term, case by case: steps of clocks, lost replies, runs that are set aside."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from nimbus.domain.run import Run, RunState
 from nimbus.domain.slots import Slots
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
-from nimbus.engine.agenda import ABOUT_ABDICATION, ABOUT_SCHEMA, Subject, about_command
 from nimbus.engine.decision import ArchiveOutcomes, ArchiveRun, BuildRun, Effect, ResignLeadership
-from nimbus.engine.news import BuildingFailed, OutcomesArchived, RunArchived
-from nimbus.engine.reign import TIDY_EVERY_S, YOUNG_S
+from nimbus.engine.events import BuildingFailed, OutcomesArchived, RunArchived
+from nimbus.engine.leader_term import TIDY_EVERY_S
+from nimbus.engine.state_reader import YOUNG_S
+from nimbus.engine.work_queue import Key
 from nimbus.ports import StoreUnavailableError
 from tests.nimbus.definitions import active
 from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore
@@ -67,7 +68,7 @@ def test_an_attempt_takes_a_slot_of_the_worker_that_reaps_it_in_the_engine_and_t
     bench.cluster.change(workers={WORKER.id: WORKER, reaper.id: reaper})
     bench.decide()
     services = services_over(bench.cluster, bench.clocks, lambda: None)
-    assert list(bench.reign.state.attempts.workers.free) == [WORKER]
+    assert list(bench.term.state.attempts.workers.free) == [WORKER]
     rows = worker_models([WORKER, reaper], services.reader.orders([WORKER.id, reaper.id]), {}, {})
     assert {row.id: row.busy for row in rows} == {"w1": 0, "w2": 1}
 
@@ -78,7 +79,7 @@ def test_an_attempt_that_nobody_claims_is_fenced_when_the_wall_clock_reaches_its
     bench.decide()
 
     bench.clocks.wall += timedelta(minutes=10)  # the times of records belong to this clock
-    bench.reign.decide()
+    bench.term.decide()
 
     assert bench.outcome() is Outcome.FENCED
 
@@ -94,7 +95,7 @@ def test_the_wakeup_is_after_what_is_left_of_a_silence_when_the_wall_clock_stepp
     bench.clocks.wall += timedelta(hours=1)
     bench.decide()
 
-    assert bench.reign.idle_s() == pytest.approx(20)
+    assert bench.term.idle_s() == pytest.approx(20)
 
 
 class CountingStore(DictLeaderStore):
@@ -123,16 +124,16 @@ def claimed() -> tuple[Bench, CountingStore]:
 
 def test_an_attempt_is_read_in_full_only_when_it_lasts() -> None:
     bench, store = claimed()
-    reign = bench.reign
+    term = bench.term
 
     assert store.read == []
-    assert reign.idle_s() == pytest.approx(YOUNG_S)
+    assert term.idle_s() == pytest.approx(YOUNG_S)
     bench.clocks.pass_s(YOUNG_S)
-    reign.tend()
-    reign.tend()
+    term.tend()
+    term.tend()
 
     assert store.read == [ATTEMPT], "once: from then on its watch tells"
-    assert reign.state.attempts.slots[ATTEMPT].claim is not None
+    assert term.state.attempts.slots[ATTEMPT].claim is not None
 
 
 def test_an_attempt_that_ends_at_once_is_read_once_and_in_part() -> None:
@@ -140,7 +141,7 @@ def test_an_attempt_that_ends_at_once_is_read_once_and_in_part() -> None:
     bench.end(ATTEMPT, Outcome.SUCCEEDED)
     bench.decide()
     bench.clocks.pass_s(YOUNG_S)
-    bench.reign.tend()
+    bench.term.tend()
 
     assert store.read == []
     assert bench.run().state is RunState.SUCCEEDED
@@ -164,7 +165,7 @@ def test_the_slot_of_a_run_that_is_set_aside_stays_busy() -> None:
     bench.submit(replace(START, run_id=RunId("p-2")))
     bench.decide()
 
-    assert Subject("run", "bad") in bench.reign.state.agenda.set_aside
+    assert Key("run", "bad") in bench.term.state.work.parked
     assert bench.run().open_attempts() == (ATTEMPT,)
     assert bench.run(RunId("p-2")).open_attempts() == (), "the worker has two slots"
 
@@ -191,7 +192,7 @@ def test_the_reign_goes_on_when_many_runs_are_bad() -> None:
     bench.submit(START)
     bench.decide()
 
-    assert len(bench.reign.state.agenda.set_aside) == 150
+    assert len(bench.term.state.work.parked) == 150
     assert bench.run().open_attempts() == (ATTEMPT,)
 
 
@@ -232,7 +233,7 @@ def test_a_large_run_is_dropped_in_steps_and_its_record_last() -> None:
     bench.cluster.change(runs={RUN: done}, slots={attempt: Slots() for attempt in ids})
     bench.elect(2)
     bench.decide()
-    bench.reign.hear((RunArchived(RUN),))
+    bench.term.apply((RunArchived(RUN),))
     bench.clocks.pass_s(3600)
     before = len(bench.cluster.commits)
     bench.decide()
@@ -252,25 +253,25 @@ def test_a_refusal_is_forgotten_once_history_has_it_also_under_a_successor() -> 
     def archiving() -> list[ArchiveOutcomes]:
         return [effect for effect in bench.effects if isinstance(effect, ArchiveOutcomes)]
 
-    bench.reign.tend()
+    bench.term.tend()
     bench.clocks.pass_s(7200)
-    bench.reign.tend()
+    bench.term.tend()
     assert len(archiving()) == 1, "one at a time"
     (refusal,) = archiving()[0].outcomes
     assert (refusal.command, refusal.kind, refusal.submitted_by) == (key, "stop_run", "ann")
     assert key in bench.cluster.world.outcomes
 
     bench.elect(2)
-    bench.reign.tend()
+    bench.term.tend()
     assert [effect.outcomes for effect in archiving()] == [(refusal,)] * 2
-    bench.reign.hear((OutcomesArchived(()),))  # it failed, without an outage
-    bench.reign.tend()
+    bench.term.apply((OutcomesArchived(()),))  # it failed, without an outage
+    bench.term.tend()
     assert key in bench.cluster.world.outcomes
     bench.clocks.pass_s(TIDY_EVERY_S)
-    bench.reign.tend()
+    bench.term.tend()
     assert len(archiving()) == 3
-    bench.reign.hear((OutcomesArchived((key,)),))
-    bench.reign.tend()
+    bench.term.apply((OutcomesArchived((key,)),))
+    bench.term.tend()
     assert key not in bench.cluster.world.outcomes
 
 
@@ -306,9 +307,9 @@ def test_an_abdication_is_done_when_the_reply_to_its_write_was_lost() -> None:
     assert bench.cluster.world.outcomes[asked].accepted
     assert resigned(bench) == []
 
-    recover(bench.reign)
+    recover(bench.term)
     bench.decide()
-    recover(bench.reign)
+    recover(bench.term)
     bench.decide()
 
     assert resigned(bench) == [ResignLeadership("upgrade")], "once, however often everything is read"
@@ -331,8 +332,8 @@ def test_a_command_that_is_set_aside_holds_back_no_other_after_everything_was_re
     bench = Bench()
     bench.cluster.change(workers={})
     first, second = bench.submit(START), bench.submit(replace(START, run_id=RunId("p-2")))
-    bench.reign.state.put_aside(Subject("command", first), "no process")
-    recover(bench.reign)
+    bench.term.state.park(Key("command", first), "no process")
+    recover(bench.term)
     bench.decide()
 
     assert (first in bench.cluster.world.outcomes, second in bench.cluster.world.outcomes) == (False, True)
@@ -345,13 +346,13 @@ class BuildsLater(Bench):
 
     def _start(self, effect: Effect) -> None:
         if isinstance(effect, BuildRun) and not self.builds:
-            self.reign.hear((BuildingFailed(effect.subject, effect.draft, RuntimeError("not now")),))
+            self.term.apply((BuildingFailed(effect.key, effect.draft, RuntimeError("not now")),))
         else:
             super()._start(effect)
 
     def tidy(self) -> None:
         self.clocks.pass_s(TIDY_EVERY_S + 1)
-        self.reign.tend()
+        self.term.tend()
         self.decide()
 
 
@@ -378,7 +379,7 @@ def test_a_run_that_could_not_be_built_before_its_fire_time_is_built_when_it_is_
     bench.elect(2)
     bench.clocks.pass_s(3599)
     bench.decide()
-    assert bench.reign.state.agenda.set_aside == {}
+    assert bench.term.state.work.parked == {}
 
     bench.builds = True
     bench.clocks.pass_s(1)
@@ -389,29 +390,29 @@ def test_a_run_that_could_not_be_built_before_its_fire_time_is_built_when_it_is_
 
 def test_a_command_that_is_set_aside_and_gone_ends_no_reign() -> None:
     bench = BuildsLater()
-    bench.reign.tend()
+    bench.term.tend()
     command = bench.submit(START)
     bench.decide()
-    assert about_command(command) in bench.reign.state.agenda.set_aside
+    assert Key("command", command) in bench.term.state.work.parked
 
     bench.cluster.change(commands={})  # by hand
-    recover(bench.reign)
+    recover(bench.term)
     bench.tidy()
 
-    assert bench.reign.state.agenda.set_aside == {}
+    assert bench.term.state.work.parked == {}
 
 
-@pytest.mark.parametrize("subject", [ABOUT_SCHEMA, ABOUT_ABDICATION], ids=lambda subject: subject.kind)
-def test_a_subject_of_the_whole_cluster_is_asked_about_again_after_it_was_set_aside(subject: Subject) -> None:
+@pytest.mark.parametrize("key", [Key("schema"), Key("abdication")], ids=lambda key: key.kind)
+def test_a_subject_of_the_whole_cluster_is_asked_about_again_after_it_was_set_aside(key: Key) -> None:
     bench, read = Bench(), list[str]()
-    bench.reign.tend()
-    bench.reign._read_run = read.append  # type: ignore[method-assign,assignment]
-    bench.reign.state.put_aside(subject, "test")
+    bench.term.tend()
+    bench.term._read_run = read.append  # type: ignore[method-assign,assignment]
+    bench.term.state.park(key, "test")
     bench.clocks.pass_s(TIDY_EVERY_S + 1)
 
-    bench.reign.tend()
+    bench.term.tend()
 
-    assert (read, bench.reign.state.agenda.first(subject.kind)) == ([], subject)
+    assert (read, bench.term.state.work.first(key.kind)) == ([], key)
 
 
 def test_what_each_new_leader_begins_anew_is_logged_for_debugging_only() -> None:

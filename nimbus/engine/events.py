@@ -14,10 +14,10 @@ from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.publications import Version
 from nimbus.domain.reads import Lacking
 from nimbus.domain.waits import DataProbe, ProbeResult
-from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import Refusal
 from nimbus.engine.state import Built
 from nimbus.engine.state.tasks import Pins
+from nimbus.engine.work_queue import Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class Elected:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """Leadership of this epoch is over. A handover keeps the lock until `heard` is called, with a limit."""
+    """Leadership of this epoch is over. A handover keeps the lock until `applied` is called, with a limit."""
 
     epoch: int
     reason: str
-    heard: Callable[[], None] = lambda: None
+    applied: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class ReleasePrepared:
 class RunBuilt:
     """A run was built; or it cannot be built, because of its own definition or input."""
 
-    subject: Subject
+    key: Key
     built: Built
 
 
@@ -73,7 +73,7 @@ class RunBuilt:
 class BuildingFailed:
     """A run could not be built, for a reason outside the run."""
 
-    subject: Subject
+    key: Key
     draft: Draft
     error: Exception
 
@@ -172,7 +172,7 @@ class StopAsked:
     """The process is shutting down."""
 
 
-OfReign = (
+OfTerm = (
     CommandsChanged
     | WorkersChanged
     | AttemptChanged
@@ -190,5 +190,5 @@ OfReign = (
     | StoredForCommand
     | AlertTried
 )
-"""What only the reign that asked for it handles."""
-News = Elected | Revoked | QuarantineChanged | StopAsked | OfReign
+"""What only the term that asked for it handles."""
+Event = Elected | Revoked | QuarantineChanged | StopAsked | OfTerm
