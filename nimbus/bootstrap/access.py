@@ -14,7 +14,7 @@ from nimbus.api.tls import ReloadingTls
 from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.problems import Problem
 from nimbus.ports import AccessStore
-from nimbus.scheduler.access_follower import AccessFollower, TokensFile
+from nimbus.scheduler.followers import AccessFollower, TokensFile
 
 if TYPE_CHECKING:
     from nimbus.adapters.oidc import OidcProvider

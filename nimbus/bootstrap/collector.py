@@ -13,9 +13,8 @@ from nimbus.bootstrap.resources import Resources, data_connection, retry_policy
 from nimbus.config.settings import Settings
 from nimbus.scheduler.collector import Collector
 from nimbus.scheduler.garbage import BucketGarbage, LocalGarbage
-from nimbus.scheduler.lost_outputs import LostOutputs
+from nimbus.scheduler.output_deletion import BucketOutputs, FolderOutputs, LostOutputs
 from nimbus.scheduler.output_files import BucketFiles, FolderFiles
-from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
 from nimbus.scheduler.purge import ORDERS_EVERY, OutputPlace, RunPurge
 from nimbus.telemetry.daemon import GarbageMetrics
 from nimbus.worker.attempt.connections import open_data

@@ -31,7 +31,7 @@ from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.problems import Problem
 from nimbus.domain.schema import check_known
 from nimbus.java import JavaMissingError, find_java
-from nimbus.scheduler.access_follower import AccessFollower
+from nimbus.scheduler.followers import AccessFollower
 from nimbus.scheduler.process import FORCED, run_until_signal, shutdown_step
 from nimbus.scheduler.scheduler import Scheduler
 from nimbus.telemetry.build import tell_build

@@ -73,16 +73,13 @@ from nimbus.engine.loop import Engine
 from nimbus.engine.policy import Policy
 from nimbus.ports import ChangeFeed
 from nimbus.scheduler.announcer import ReplicaAnnouncer
-from nimbus.scheduler.catalog_follower import CatalogFollower
-from nimbus.scheduler.data_gateway import DataGateway
-from nimbus.scheduler.gateway import ClusterGateway
+from nimbus.scheduler.followers import CatalogFollower
+from nimbus.scheduler.gateway import ClusterGateway, DataGateway
 from nimbus.scheduler.health import Identity, SelfReport
 from nimbus.scheduler.readiness import ReadinessGuard
 from nimbus.scheduler.registrar import Registrar
-from nimbus.scheduler.releases import LocalReleases
+from nimbus.scheduler.releases import LocalReleases, StoredReleases, Validators
 from nimbus.scheduler.scheduler import Parts
-from nimbus.scheduler.stored_releases import StoredReleases
-from nimbus.scheduler.validators import Validators
 from nimbus.telemetry.build import release, tell_build
 from nimbus.telemetry.daemon import GarbageMetrics, ReadinessMetrics
 from nimbus.telemetry.engine import EngineMetrics

@@ -71,8 +71,7 @@ def _examined(settings: Settings) -> tuple[CollectionReport, frozenset[ReleaseRe
     from nimbus.adapters.store.cluster import TreeWholeState
     from nimbus.bootstrap.resources import open_session
     from nimbus.cli.options import object_store
-    from nimbus.scheduler.garbage import bucket_policy
-    from nimbus.scheduler.live_releases import live_releases
+    from nimbus.scheduler.garbage import bucket_policy, live_releases
 
     session = open_session(settings)
     try:

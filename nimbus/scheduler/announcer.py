@@ -16,7 +16,7 @@ import structlog
 
 from blobsync import BlobSyncError, Readiness, ReplicaRecord
 from nimbus.ports import Clock
-from nimbus.scheduler.follower import Follower
+from nimbus.scheduler.followers import Follower
 
 _log = structlog.get_logger(__name__)
 

@@ -47,8 +47,8 @@ from nimbus.domain.purge import (
 from nimbus.domain.run import Run, RunPart, RunPlace
 from nimbus.ports import Clock, History
 from nimbus.records import UnreadableRecordError
-from nimbus.scheduler.deleting import delete_below
-from nimbus.scheduler.live_releases import WholeState
+from nimbus.scheduler.garbage import WholeState
+from nimbus.scheduler.output_deletion import delete_below
 from nimbus.telemetry.daemon import GarbageMetrics, Outcome
 
 ORDERS_EVERY = timedelta(minutes=1)
@@ -64,7 +64,7 @@ _log = structlog.get_logger(__name__)
 
 
 class OutputPlace(Protocol):
-    """The place of outputs: see `nimbus.scheduler.output_places`."""
+    """The place of outputs: see `nimbus.scheduler.output_deletion`."""
 
     def delete(self, purged: Purged) -> bool:
         """Delete all outputs of a run; False: we no longer lead.

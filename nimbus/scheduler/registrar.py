@@ -16,7 +16,7 @@ from nimbus.domain.ids import PipelineName
 from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
 from nimbus.domain.wording import shortened
 from nimbus.ports import Registrations, SchedulerIdInUseError, StoreUnavailableError
-from nimbus.scheduler.follower import Follower
+from nimbus.scheduler.followers import Follower
 from nimbus.telemetry.daemon import ReadinessMetrics
 
 _log = structlog.get_logger(__name__)

@@ -1,17 +1,35 @@
-"""Releases on this disk, for the engine (their definitions) and for the embedded worker (their files)."""
+"""Releases: definitions for the engine, files for the embedded worker and the API; operators' own checks."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 
-from blobsync import BlobSyncError, ReleaseRef, Syncer
+import structlog
+
+from blobsync import (
+    BlobMissingError,
+    BlobNotFoundError,
+    BlobSyncError,
+    LocalStore,
+    Manifest,
+    ObjectStore,
+    ReleaseAbsentError,
+    ReleaseRef,
+    ReplicaBoard,
+    Syncer,
+    fetch_manifest,
+)
+from blobsync.bucket.releases import published
+from nimbus.adapters.s3_records import or_unavailable
 from nimbus.config.problems import InvalidDocumentError
 from nimbus.definition import parse_definition
 from nimbus.definition.apart import check_apart
@@ -22,9 +40,13 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec, TaskKind
+from nimbus.domain.publications import Publication
+from nimbus.domain.release_files import Holders, ReleaseFile
 from nimbus.ports import DefinitionNotHereError
-from nimbus.scheduler.validators import Validators
 from nimbus.templates.names import needs_interval
+
+_log = structlog.get_logger(__name__)
+
 
 PREPARE_TIMEOUT = timedelta(seconds=60)
 """Limit of the time to fetch a release from storage."""
@@ -146,3 +168,113 @@ def _parsed(release: ReleaseOf, text: bytes, read: Callable[[bytes, str], Pipeli
             f"release {release.digest[:12]} is of pipeline {spec.name!r}, not {release.pipeline!r}.",
         )
     return spec
+
+
+class StoredReleases:
+    """See `nimbus.api.services.Releases`. Any thread."""
+
+    def __init__(self, store: ObjectStore, local: LocalStore) -> None:
+        self._store, self._local = store, local
+        self._board = ReplicaBoard(store)
+
+    def published(self, pipeline: PipelineName) -> Sequence[Publication]:
+        """See the protocol."""
+        with or_unavailable(f"releases of {pipeline} cannot be listed"):
+            return [
+                Publication(ReleaseDigest(one.digest), one.at) for one in published(self._store, pipeline)
+            ]
+
+    def is_here(self, release: ReleaseOf) -> bool:
+        """See the protocol. Also False if the disk cannot be read."""
+        try:
+            return self._local.is_here(_ref(release))
+        except BlobSyncError:
+            return False
+
+    def files(self, release: ReleaseOf) -> Sequence[ReleaseFile] | None:
+        """See the protocol."""
+        with or_unavailable(f"release {release.digest[:12]} of {release.pipeline} cannot be read"):
+            try:
+                found = self._kept(release) or fetch_manifest(self._store, release.pipeline, release.digest)
+            except BlobNotFoundError:
+                return None
+        return [
+            ReleaseFile(item.path, item.size_bytes, item.sha256, item.role.value, item.executable)
+            for item in found.artifacts
+        ]
+
+    def content(self, release: ReleaseOf, path: str) -> bytes | None:
+        """See the protocol."""
+        with or_unavailable(f"{path[:200]} of {_ref(release)} cannot be read"):
+            try:
+                return b"".join(self._local.read(_ref(release), path))
+            except (BlobMissingError, ReleaseAbsentError):
+                return None
+
+    def holders(self, digest: ReleaseDigest) -> Holders:
+        """See the protocol."""
+        with or_unavailable("the holders of a release are not known"):
+            found = self._board.look(digest)
+        return Holders(holding=found.holders, lacking=found.lacking, silent=found.silent)
+
+    def _kept(self, release: ReleaseOf) -> Manifest | None:
+        kept = self._local.kept(_ref(release))
+        return None if kept is None else kept.manifest
+
+
+def _ref(release: ReleaseOf) -> ReleaseRef:
+    return ReleaseRef(release.pipeline, release.digest)
+
+
+Validator = Callable[[PipelineSpec], object]
+
+
+class ValidatorNotFoundError(NimbusError):
+    """A function named in `scheduler.validators` does not exist. Raised before the scheduler starts."""
+
+    code = "validator_not_found"
+    exit_code = 2
+
+
+class Validators:
+    """Operators' own checks of definitions, in the order of the configuration.
+
+    A validator is `function(spec: PipelineSpec) -> None`, and refuses by raising ValueError, whose text the
+    publisher sees. It runs on one of the leader's `nimbus-prepare` threads, one call at a time.
+    """
+
+    def __init__(self, places: Iterable[str] = ()) -> None:
+        """Load them from `package.module:function`.
+
+        Raises:
+            ValidatorNotFoundError: one does not exist, or is not a function.
+        """
+        self._known = {place: _loaded(place) for place in places}
+
+    def check(self, spec: PipelineSpec) -> None:
+        """Call each validator with a definition.
+
+        Raises:
+            RefusedError: a validator refuses it, or fails; with the text of the first one.
+        """
+        for place, validator in self._known.items():
+            try:
+                validator(spec)
+            except ValueError as exc:
+                raise RefusedError("refused_by_validator", f"{place} refuses {spec.name}: {exc}") from exc
+            except Exception as exc:  # it is an operator's code, which must not end the leader
+                _log.exception("validator_failed", validator=place, pipeline=spec.name)
+                message = f"{place} failed on {spec.name}, so it is not taken in: {exc!r}"
+                raise RefusedError("validator_failed", message) from exc
+
+
+def _loaded(place: str) -> Validator:
+    module, _, name = place.partition(":")
+    try:
+        found: object = attrgetter(name)(import_module(module))
+    except Exception as exc:  # an import runs an operator's code
+        message = f"scheduler.validators: {place} cannot be loaded ({type(exc).__name__}: {exc})"
+        raise ValidatorNotFoundError(f"{message}; check the spelling, and PYTHONPATH") from exc
+    if not callable(found):
+        raise ValidatorNotFoundError(f"scheduler.validators: {place} is no function")
+    return found

@@ -16,10 +16,9 @@ from leader import Elector, SessionState
 from nimbus.adapters.store.calls import StoreSession
 from nimbus.engine.effects import Effects
 from nimbus.engine.loop import Engine
-from nimbus.scheduler.access_follower import AccessFollower
 from nimbus.scheduler.announcer import ReplicaAnnouncer
-from nimbus.scheduler.catalog_follower import CatalogFollower
 from nimbus.scheduler.collector import Collector
+from nimbus.scheduler.followers import AccessFollower, CatalogFollower
 from nimbus.scheduler.process import shutdown_step
 from nimbus.scheduler.registrar import Registrar
 

@@ -46,7 +46,7 @@ class ReleaseProvider(Protocol):
         """Fetch and verify a release's files, if needed; return their folder.
 
         They are not collected inside the `with` block. Afterwards the live run protects them: see
-        `nimbus.scheduler.live_releases`.
+        `nimbus.scheduler.garbage`.
 
         Raises:
             Exception: `retryable` is true for a temporary failure (S3 down), false otherwise (no such

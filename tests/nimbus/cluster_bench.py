@@ -24,8 +24,7 @@ from fastapi import FastAPI
 from nimbus.api.problems import install
 from nimbus.api.routes import attempts
 from nimbus.bootstrap.resources import SystemClock
-from nimbus.scheduler.data_gateway import DataGateway
-from nimbus.scheduler.gateway import ClusterGateway
+from nimbus.scheduler.gateway import ClusterGateway, DataGateway
 from nimbus.worker.application import bootstrap, executor, submitted
 from nimbus.worker.application.executor import ClusterTarget
 from nimbus.worker.application.manager import (

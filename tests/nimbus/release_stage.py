@@ -22,7 +22,7 @@ from blobsync import (
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import PipelineName, ReleaseDigest
-from nimbus.scheduler.stored_releases import StoredReleases
+from nimbus.scheduler.releases import StoredReleases
 
 
 class ReleaseStage:

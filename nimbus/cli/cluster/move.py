@@ -206,7 +206,7 @@ def contents_of(state: ClusterState) -> Contents:
     from nimbus.adapters.store.calls import calls_on
     from nimbus.adapters.store.cluster import TreeWholeState
     from nimbus.adapters.store.moving import write_nodes
-    from nimbus.scheduler.live_releases import live_releases
+    from nimbus.scheduler.garbage import live_releases
 
     with tempfile.TemporaryDirectory(prefix="nimbus-state-") as folder:
         session = SqliteSession(Path(folder) / "state.db")

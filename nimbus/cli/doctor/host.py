@@ -169,7 +169,7 @@ def certificate_of(settings: Settings) -> Iterator[CheckResult]:
 
 def tokens_of(settings: Settings) -> Iterator[CheckResult]:
     """Can the tokens file be read?"""
-    from nimbus.scheduler.access_follower import TokensFile, TokensFileError
+    from nimbus.scheduler.followers import TokensFile, TokensFileError
 
     name, file = "tokens file", settings.api.tokens_file
     if file is None:

@@ -2,7 +2,7 @@
 
 The cluster gets no credentials of the bucket. A scheduler signs a URL for one object and one method, only for
 keys of the attempt's own output and of its inputs, and only while the attempt is open; see
-`nimbus.scheduler.data_gateway`. Uses the standard library and the imports of `nimbus.worker.data.bucket`.
+`nimbus.scheduler.gateway`. Uses the standard library and the imports of `nimbus.worker.data.bucket`.
 Runs in drivers, in Spark's Python workers, and in the process that commits an output.
 """
 

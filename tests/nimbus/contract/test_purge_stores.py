@@ -21,7 +21,7 @@ from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
 from nimbus.domain.run import Run, RunPart
 from nimbus.localstack.s3 import S3Server
 from nimbus.ports import KeptLog
-from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
+from nimbus.scheduler.output_deletion import BucketOutputs, FolderOutputs
 from nimbus.scheduler.purge import OutputPlace, RunPurge
 from nimbus.telemetry.daemon import GarbageMetrics
 from nimbus.worker.data.folder_checks import MARK

@@ -49,8 +49,7 @@ from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.records import UnreadableRecordError
 from nimbus.scheduler import collector as collector_module
 from nimbus.scheduler.collector import Collector
-from nimbus.scheduler.garbage import BucketGarbage
-from nimbus.scheduler.live_releases import live_releases
+from nimbus.scheduler.garbage import BucketGarbage, live_releases
 from nimbus.telemetry.daemon import GarbageMetrics
 from tests.blobsync.travelled_store import TravelledStore
 from tests.nimbus.definitions import active

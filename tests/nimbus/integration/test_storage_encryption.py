@@ -25,7 +25,7 @@ from nimbus.cli.options import object_store
 from nimbus.config import Settings, load_settings
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.localstack.s3 import S3Server
-from nimbus.scheduler.data_gateway import DataGateway
+from nimbus.scheduler.gateway import DataGateway
 from nimbus.worker.application.gateway import Gateway
 from nimbus.worker.attempt.connections import open_data, open_logs
 from nimbus.worker.data.signed import SignedStore

@@ -23,7 +23,7 @@ from nimbus.domain.run import Run, RunCause
 from nimbus.domain.task_run import Attempt, Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.localstack.s3 import S3Server
-from nimbus.scheduler.lost_outputs import LostOutputs
+from nimbus.scheduler.output_deletion import LostOutputs
 from nimbus.worker.attempt.connections import open_logs, storage_environment
 from nimbus.worker.data.manifest import digest_beside
 from tests.nimbus.worker_bench import RELEASE, Bench, eventually

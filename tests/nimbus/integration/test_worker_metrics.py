@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from nimbus.access.gate import AccessGate
 from nimbus.api.server import ApiServer, PortInUseError
 from nimbus.bootstrap.processes import MetricsServer, create_metrics_app
-from nimbus.scheduler.access_follower import AccessFollower
+from nimbus.scheduler.followers import AccessFollower
 from nimbus.telemetry.build import tell_build
 from tests.nimbus.unit.test_access import a_token
 from tests.nimbus.unit.test_scheduler_access_follower import Store

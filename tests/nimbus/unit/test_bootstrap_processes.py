@@ -19,7 +19,7 @@ from nimbus.config import load_settings
 from nimbus.engine.loop import Engine
 from nimbus.engine.policy import Policy
 from nimbus.ports import StoreUnavailableError
-from nimbus.scheduler.catalog_follower import CatalogFollower
+from nimbus.scheduler.followers import CatalogFollower
 from nimbus.scheduler.registrar import Registrar
 from nimbus.scheduler.scheduler import Parts, Scheduler
 from nimbus.telemetry.daemon import ReadinessMetrics

@@ -14,7 +14,7 @@ from nimbus.bootstrap.collector import add_purges, output_place
 from nimbus.bootstrap.resources import SystemClock
 from nimbus.config.sections import Data, Retention, Storage, Worker
 from nimbus.scheduler.collector import Collector
-from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
+from nimbus.scheduler.output_deletion import BucketOutputs, FolderOutputs
 from nimbus.telemetry.daemon import GarbageMetrics
 
 

@@ -18,7 +18,7 @@ from nimbus.config import load_settings
 from nimbus.domain.access import AccessRole, Principal, Token
 from nimbus.domain.settings import ClusterSettings
 from nimbus.ports import Enqueue, StoreUnavailableError
-from nimbus.scheduler.access_follower import AccessFollower, TokensFile, TokensFileError
+from nimbus.scheduler.followers import AccessFollower, TokensFile, TokensFileError
 
 Eventually = Callable[..., None]
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

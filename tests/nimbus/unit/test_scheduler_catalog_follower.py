@@ -13,7 +13,7 @@ from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.ports import Enqueue, StoreUnavailableError
-from nimbus.scheduler.catalog_follower import CatalogFollower
+from nimbus.scheduler.followers import CatalogFollower
 from tests.nimbus.definitions import active
 
 Eventually = Callable[..., None]

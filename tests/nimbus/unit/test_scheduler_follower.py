@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from nimbus.ports import StoreUnavailableError
-from nimbus.scheduler.follower import Follower
+from nimbus.scheduler.followers import Follower
 
 Eventually = Callable[..., None]
 LONG = timedelta(seconds=60)

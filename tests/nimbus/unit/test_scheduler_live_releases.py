@@ -19,7 +19,7 @@ from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.ports import StoreUnavailableError
-from nimbus.scheduler.live_releases import NothingKnownError, live_releases
+from nimbus.scheduler.garbage import NothingKnownError, live_releases
 from tests.nimbus.definitions import active
 from tests.nimbus.dict_cluster import ROOT, DictCluster
 

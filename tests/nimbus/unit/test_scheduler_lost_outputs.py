@@ -16,7 +16,7 @@ from nimbus.domain.task_run import Attempt, Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.ports import StoreUnavailableError
 from nimbus.records import UnreadableRecordError
-from nimbus.scheduler.lost_outputs import LostOutputs, is_lost
+from nimbus.scheduler.output_deletion import LostOutputs, is_lost
 
 T0 = datetime(2026, 3, 1, tzinfo=UTC)
 GRACE = timedelta(hours=24)

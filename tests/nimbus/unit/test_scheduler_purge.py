@@ -43,7 +43,7 @@ from nimbus.domain.task_run import Attempt, Outcome, Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.engine.history_lookups import store_order
 from nimbus.ports import KeptLog
-from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
+from nimbus.scheduler.output_deletion import BucketOutputs, FolderOutputs
 from nimbus.scheduler.purge import OutputPlace, RunPurge
 from nimbus.telemetry.daemon import GarbageMetrics
 from nimbus.worker.data.folder_checks import MARK
@@ -457,7 +457,7 @@ def test_folder_that_cannot_be_deleted_holds_up_no_other_run(
         if path.name != "old":
             remove_tree(path)
 
-    monkeypatch.setattr("nimbus.scheduler.output_places.remove_tree", guarded)
+    monkeypatch.setattr("nimbus.scheduler.output_deletion.remove_tree", guarded)
 
     stage.order(*ALL, pipeline=P, before=NOW)
 

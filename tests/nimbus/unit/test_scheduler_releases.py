@@ -21,8 +21,7 @@ from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import DEFINITION_FILE
 from nimbus.ports import DefinitionNotHereError
 from nimbus.scheduler import releases
-from nimbus.scheduler.releases import LocalReleases
-from nimbus.scheduler.validators import Validators
+from nimbus.scheduler.releases import LocalReleases, Validators
 
 TEXT = "schema: 1\nname: {name}\ntasks:\n  a: {{type: python, script: a.py, args: ['{{{{ ds }}}}']}}\n"
 

@@ -10,7 +10,7 @@ from nimbus.config import InvalidConfigurationError, load_settings
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.scheduler.validators import ValidatorNotFoundError, Validators
+from nimbus.scheduler.releases import ValidatorNotFoundError, Validators
 
 SPEC = PipelineSpec(
     name=PipelineName("sums"),

@@ -16,7 +16,7 @@ from nimbus.domain.ids import AttemptId, CommandId, RunId
 from nimbus.domain.purge import PurgeOrder
 from nimbus.domain.run import RunPart
 from nimbus.domain.terms import EndCause, Leader, begun, ended
-from nimbus.scheduler.deleting import delete_with_uploads
+from nimbus.scheduler.output_deletion import delete_with_uploads
 from tests.nimbus.contract.test_history import NOW, RUN, TASK, a_refusal
 
 WHAT = PurgeRuns(parts=(RunPart.LOGS,), reason="space", run_id=RUN.id)

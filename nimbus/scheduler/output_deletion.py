@@ -1,35 +1,155 @@
-"""Deletes outputs of unsuccessful attempts: objects below prefixes that no END names or ever will name.
+"""Deletes outputs: those of purged runs, and those of unsuccessful attempts, which no END names or ever will.
 
 An attempt that was fenced, failed during an upload, or went on as a zombie leaves such objects. No task reads
 them. They are recognised by the run's record, live or in history: a prefix of an unknown run may belong to
 something else, and stays. Thread `nimbus-collector` of the leader.
+
+S3 has no fencing tokens, so leadership is checked right before each request that deletes.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
-from itertools import chain
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
 
 import structlog
 
-from blobsync import BlobSyncError, ObjectStore
+from blobsync import BlobSyncError, ObjectStore, valid_objects
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.ids import RunId, TaskName, pipeline_name, run_id
+from nimbus.domain.outputs import OutputsNotHereError
+from nimbus.domain.purge import Purged
 from nimbus.domain.run import Run
 from nimbus.ports import Clock
 from nimbus.records import UnreadableRecordError
-from nimbus.scheduler.deleting import delete_with_uploads
+from nimbus.telemetry.daemon import GarbageMetrics
+from nimbus.worker.data.folder_checks import why_not_ours
 from nimbus.worker.data.manifest import is_manifest, parts_of
+from nimbus.worker.host.files import remove_tree
+
+_log = structlog.get_logger(__name__)
+
+
+class BucketOutputs:
+    """Outputs in a bucket. The keys of `store` are relative to `worker.data`."""
+
+    def __init__(self, store: ObjectStore, leads: Callable[[], bool], metrics: GarbageMetrics) -> None:
+        self._store, self._leads, self._deleted = store, leads, partial(metrics.deleted, "outputs")
+
+    def delete(self, purged: Purged) -> bool:
+        """See `nimbus.scheduler.purge.OutputPlace.delete`."""
+        return delete_with_uploads(
+            self._store, f"{purged.pipeline}/{purged.run}/", self._leads, self._deleted
+        )
+
+
+class FolderOutputs:
+    """Outputs in a folder that all workers share.
+
+    Args:
+        folder: `worker.data`; None: this scheduler's configuration has none.
+        recorded: See `nimbus.ports.Registrations.data_mark`.
+        metrics: Receives the counts.
+    """
+
+    def __init__(self, folder: Path | None, recorded: Callable[[str], str], metrics: GarbageMetrics) -> None:
+        self._folder, self._recorded, self._metrics = folder, recorded, metrics
+
+    def delete(self, purged: Purged) -> bool:
+        """See `nimbus.scheduler.purge.OutputPlace.delete`. Without its mark a folder is not the cluster's."""
+        why = why_not_here(self._folder, self._recorded)
+        if self._folder is None or why:
+            raise OutputsNotHereError(
+                f"outputs of run {purged.run} are not deleted: this scheduler has {why}"
+            )
+        # The names are checked again, because they become a path that is deleted.
+        place = self._folder / pipeline_name(purged.pipeline) / run_id(purged.run)
+        sizes = list(_sizes(place))
+        if place.is_dir():
+            remove_tree(place)
+        if os.path.lexists(place):
+            raise OSError(f"{place} cannot be deleted: check that the scheduler's user may")
+        self._metrics.deleted("outputs", len(sizes), sum(sizes))
+        return True
+
+
+def why_not_here(folder: Path | None, recorded: Callable[[str], str]) -> str:
+    """What this scheduler has instead of the cluster's folder of outputs; empty: it has that folder.
+
+    Args:
+        folder: `worker.data`; None: the configuration has none.
+        recorded: See `nimbus.ports.Registrations.data_mark`.
+    """
+    if folder is not None and recorded(""):  # else the folder would be made and marked
+        return why_not_ours(folder, recorded)
+    return "no worker.data in its configuration, or one that no worker uses"
+
+
+def _sizes(place: Path) -> Iterator[int]:
+    """The sizes of the files below a folder, at any depth that a path can name. Links are not followed."""
+    folders = [str(place)]
+    while folders:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif entry.is_file(follow_symlinks=False):
+                    yield entry.stat(follow_symlinks=False).st_size
+
+
+_AT_A_TIME = 1000
+"""Number of keys in a batch. Leadership is checked before each batch."""
+
+
+def delete_below(
+    store: ObjectStore,
+    prefix: str,
+    leads: Callable[[], bool],
+    deleted: Callable[[int, int], None],
+    start_after: str | None = None,
+) -> bool:
+    """Delete the objects that exist now, except those under keys that only other programs make.
+
+    Args:
+        store: The bucket.
+        prefix: Prefix of the keys.
+        leads: Returns True while we lead.
+        deleted: Called with the number and the total bytes of deleted objects.
+        start_after: Only keys after this one.
+
+    Returns:
+        False: we no longer lead, and objects may be left.
+    """
+    found = valid_objects(store, prefix, start_after)
+    while batch := list(islice(found, _AT_A_TIME)):
+        if not leads():
+            return False
+        store.delete_many([info.key for info in batch])
+        deleted(len(batch), sum(info.size_bytes for info in batch))
+    return True
+
+
+def delete_with_uploads(
+    store: ObjectStore, prefix: str, leads: Callable[[], bool], deleted: Callable[[int, int], None]
+) -> bool:
+    """As `delete_below`, and abort unfinished uploads."""
+    if not delete_below(store, prefix, leads, deleted) or not leads():
+        return False
+    store.abandon_uploads(prefix, timedelta(0))
+    return True
+
 
 _NAME = "[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _PREFIX = re.compile(
     f"(?P<prefix>{_NAME}/(?P<run>{_NAME})/(?P<task>{_NAME})/(?P<number>[0-9]{{1,9}})-[0-9a-f]{{16}})/"
 )
-
-_log = structlog.get_logger(__name__)
 
 
 class LostOutputs:
