@@ -17,8 +17,8 @@ import structlog
 
 from blobsync import ReleaseRef
 from nimbus import records
+from nimbus.access.gate import AccessGate
 from nimbus.domain.access import Token
-from nimbus.domain.admission import Gate
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf, required_releases, wanted_releases
 from nimbus.domain.errors import NimbusError
 from nimbus.engine.state.catalog import Catalog
@@ -190,7 +190,7 @@ class AccessFollower(Follower):
     def __init__(
         self,
         store: AccessStore,
-        gate: Gate,
+        gate: AccessGate,
         file: TokensFile | None = None,
         files: Sequence[Callable[[], None]] = (),
     ) -> None:

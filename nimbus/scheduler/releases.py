@@ -40,8 +40,7 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec, TaskKind
-from nimbus.domain.publications import Publication
-from nimbus.domain.release_files import Holders, ReleaseFile
+from nimbus.domain.release_files import Holders, ReleaseFile, ReleasePublication
 from nimbus.ports import DefinitionNotHereError
 from nimbus.templates.names import needs_interval
 
@@ -177,11 +176,12 @@ class StoredReleases:
         self._store, self._local = store, local
         self._board = ReplicaBoard(store)
 
-    def published(self, pipeline: PipelineName) -> Sequence[Publication]:
+    def published(self, pipeline: PipelineName) -> Sequence[ReleasePublication]:
         """See the protocol."""
         with or_unavailable(f"releases of {pipeline} cannot be listed"):
             return [
-                Publication(ReleaseDigest(one.digest), one.at) for one in published(self._store, pipeline)
+                ReleasePublication(ReleaseDigest(one.digest), one.at)
+                for one in published(self._store, pipeline)
             ]
 
     def is_here(self, release: ReleaseOf) -> bool:

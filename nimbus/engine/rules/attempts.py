@@ -36,14 +36,13 @@ def supervise_attempt(state: State, attempt_id: AttemptId, now: Instant) -> Answ
         return NoDecision()
     run, attempt = found
     action = _action(state, attempt_id, run, attempt, now)
-    if (
-        isinstance(action, Idle)
-        and not attempt.stop_requested
-        and _must_move(state, attempt_id, run, attempt)
-    ):
-        return _moved(attempt_id, run, attempt)
     if not isinstance(action, Idle):
         return _decision(state, attempt_id, run, attempt, action, now.wall)
+    if not attempt.stop_requested:  # once; each attempt has its own decision, which an END may overtake
+        if lifecycle.must_stop(run, attempt_id.task):
+            return _stop_requested("attempt_stop_requested", attempt_id, run, attempt, run.reason)
+        if _must_move(state, attempt_id, run, attempt):
+            return _stop_requested("attempt_move_requested", attempt_id, run, attempt, _moves(attempt))
     after_s = None if action.after is None else now.elapsed_s + action.after.total_seconds()
     return NoDecision(at=action.at, after_s=after_s)
 
@@ -76,12 +75,11 @@ def _moves(attempt: Attempt) -> str:
     return f"worker {attempt.ordered_to} is drained: the task moves to another one"
 
 
-def _moved(attempt_id: AttemptId, run: Run, attempt: Attempt) -> Decision:
-    stop = RequestStop(attempt_id, _moves(attempt))
+def _stop_requested(name: str, attempt_id: AttemptId, run: Run, attempt: Attempt, reason: str) -> Decision:
     return Decision(
-        name="attempt_move_requested",
-        writes=(PutRun(lifecycle.ask_to_stop(run, attempt_id), run), stop),
-        about={"attempt": str(attempt_id), "worker": attempt.ordered_to},
+        name=name,
+        writes=(PutRun(lifecycle.ask_to_stop(run, attempt_id), run), RequestStop(attempt_id, reason)),
+        about={"attempt": str(attempt_id), "worker": attempt.ordered_to, "reason": reason},
     )
 
 

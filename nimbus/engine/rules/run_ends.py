@@ -11,21 +11,18 @@ from nimbus.domain.children import ItemState
 from nimbus.domain.ids import RunId
 from nimbus.domain.pipeline_health import TIMED_OUT
 from nimbus.domain.run import Paused, Run, RunState
-from nimbus.domain.writes import PutRun, RemoveAttempt, RemoveRun, RequestStop
+from nimbus.domain.writes import PutRun, RemoveAttempt, RemoveRun
 from nimbus.engine.decision import Answer, ArchiveRun, Decision, NoDecision
 from nimbus.engine.state import State
 from nimbus.engine.work_queue import Instant
 
 
 def stop_run(state: State, run_id: RunId, now: Instant) -> Answer:
-    """Fail a run past its deadline. Request once that each open attempt that must stop ends."""
+    """Fail a run past its deadline, or let it follow its parent. Its open attempts stop by their own rule."""
     run = state.runs.live.get(run_id)
     if run is None:
         return NoDecision()
     state.runs.check_needs(run_id)
-    asked = _ask_to_stop(state, run)
-    if asked is not None:
-        return asked
     if run.state is RunState.STOPPING:
         return NoDecision()
     if (with_parent := _follow_parent(state, run, now)) is not None:
@@ -59,22 +56,6 @@ def _follow_parent(state: State, run: Run, now: Instant) -> Decision | None:
 
 def _moved(name: str, run: Run, before: Run, about: dict[str, str]) -> Decision:
     return Decision(name=name, writes=(PutRun(run, before),), about=about)
-
-
-def _ask_to_stop(state: State, run: Run) -> Decision | None:
-    if run.verdict is None:
-        return None
-    for attempt in run.open_attempts():
-        if not lifecycle.must_stop(run, attempt.task):
-            continue
-        opened = state.attempts.find(attempt)
-        if opened is not None and not opened[1].stop_requested:
-            return Decision(
-                name="attempt_stop_requested",
-                writes=(PutRun(lifecycle.ask_to_stop(run, attempt), run), RequestStop(attempt, run.reason)),
-                about={"attempt": str(attempt), "reason": run.reason},
-            )
-    return None
 
 
 AWAITED = timedelta(minutes=1)

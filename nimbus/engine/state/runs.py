@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
@@ -64,7 +64,7 @@ def finished(run: Run, before: Finished | None) -> Finished:
 
 
 TASKS_AT_ONCE = 200
-"""Tasks of a new run that may begin and are put at once, in about 1 ms. The others follow in later turns."""
+"""Tasks of a new or resumed run that may begin and are put at once, in about 1 ms; the others follow later."""
 
 
 class LiveCounts:
@@ -123,7 +123,7 @@ class Runs:
         self._of_backfill: defaultdict[BackfillId, set[RunId]] = defaultdict(set)
         self._needs: dict[RunId, Needs] = {}
         self.left: deque[tuple[RunId, TaskName]] = deque()
-        """Tasks of large new runs that may begin, and that are not put yet."""
+        """Tasks of large runs that may begin, and that are not put yet."""
 
     def __contains__(self, run: RunId) -> bool:
         return run in self.live or run in self.finished
@@ -218,14 +218,18 @@ class Runs:
                 self._work.add(Key("late", run.id, task.spec.name))
             if needs.met(task.spec.name):
                 ready.append(task.spec.name)
-        for name in ready[:TASKS_AT_ONCE]:
-            self._tasks.put(run, run.tasks[name])
-        self.left.extend((run.id, name) for name in ready[TASKS_AT_ONCE:])
+        self._put_ready(run, ready)
         if before is not None:
             self._put_again(before, run)
 
+    def _put_ready(self, run: Run, tasks: Sequence[TaskName]) -> None:
+        """Put tasks that may begin, the first ones at once."""
+        for name in tasks[:TASKS_AT_ONCE]:
+            self._tasks.put(run, run.tasks[name])
+        self.left.extend((run.id, name) for name in tasks[TASKS_AT_ONCE:])
+
     def put_left(self) -> None:
-        """Put the next tasks of large new runs."""
+        """Put the next tasks of large runs."""
         for _ in range(min(TASKS_AT_ONCE, len(self.left))):
             run_id, name = self.left.popleft()
             run = self.live.get(run_id)
@@ -240,11 +244,15 @@ class Runs:
                 if task.spec.uses and self._needs[run.id].met(name):
                     self._tasks.put(run, task)
         if before.paused != run.paused or (before.opens_tasks and run.state is RunState.QUEUED):
+            may_begin = list[TaskName]()
             for name, task in run.tasks.items():
-                if self._needs[run.id].met(name):
+                if run.opens_tasks and task.state is TaskState.WAITING and self._needs[run.id].met(name):
+                    may_begin.append(name)
+                elif self._needs[run.id].met(name):  # at once: nothing begins any more
                     self._tasks.put(run, task)
                 if is_under_way(task):
                     self._look_at_children(run, task)
+            self._put_ready(run, may_begin)
 
     def _look_at_all_open(self, run: Run) -> None:
         if run.verdict is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,8 +10,9 @@ import pytest
 
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.runs import creation, prepare
+from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
-from nimbus.domain.commands import StopRun
+from nimbus.domain.commands import PauseRun, ResumeRun, StopRun
 from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import AttemptId, ReleaseDigest, TaskName
 from nimbus.domain.pipeline import PipelineSpec, Priority
@@ -79,6 +81,48 @@ def test_large_run_that_is_stopped_between_two_turns_opens_no_more_tasks(bench: 
     assert sum(map(len, opened(bench))) == before < WIDE
     assert bench.run().state is RunState.STOPPED
     assert bench.run().tasks.count(TaskState.NOT_RUN) == WIDE + 1
+
+
+def test_tasks_of_a_large_run_that_is_resumed_are_queued_over_several_turns(bench: Bench) -> None:
+    bench.submit(START)
+    bench.decide_once()
+    bench.submit(PauseRun(run_id=RUN))
+    bench.decide()
+    assert bench.run().paused is not None
+    assert not len(bench.term.state.ready)
+    before = sum(map(len, opened(bench)))
+
+    bench.submit(ResumeRun(run_id=RUN))
+    bench.decide_once()
+
+    assert bench.term.state.runs.left
+    bench.decide()
+    assert sum(map(len, opened(bench))) == WIDE > before + TASKS_AT_ONCE
+
+
+def test_stop_of_a_large_run_examines_each_of_its_attempts_a_few_times(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.submit(START)
+    bench.decide()
+    for attempt in bench.run().open_attempts():
+        bench.claim(attempt)
+    bench.decide()
+    examined = Counter[TaskName]()
+    original = lifecycle.must_stop
+
+    def must_stop(run: Run, name: TaskName) -> bool:
+        examined[name] += 1
+        return original(run, name)
+
+    monkeypatch.setattr(lifecycle, "must_stop", must_stop)
+    bench.submit(StopRun(run_id=RUN, reason="test"))
+    bench.decide()
+
+    open_tasks = [task for task in bench.run().tasks.in_order() if task.open_attempt is not None]
+    assert len(open_tasks) == WIDE
+    assert all(task.open_attempt is not None and task.open_attempt.stop_requested for task in open_tasks)
+    assert max(examined.values()) <= 5
 
 
 def test_successor_opens_the_tasks_that_its_predecessor_had_not_reached(bench: Bench) -> None:
