@@ -295,7 +295,7 @@ def follows_only_its_own(term: LeaderTerm, runs: Sequence[Run]) -> None:
     ("owner", "name", "mutant"),
     [
         (RunExports, "finish", archived_before_it_is_sent),
-        (LeaderTerm, "_tell_followers", follows_only_its_own),
+        (LeaderTerm, "_notify_followers", follows_only_its_own),
     ],
 )
 def test_leader_that_breaks_the_law_is_found(
