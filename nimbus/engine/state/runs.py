@@ -64,7 +64,7 @@ def finished(run: Run, before: Finished | None) -> Finished:
 
 
 TASKS_AT_ONCE = 200
-"""Tasks of a new or resumed run that may begin and are put at once, in about 1 ms. Later turns put the rest."""
+"""Tasks of a new or resumed run that may begin and are put at once, in about 1 ms. Others follow later."""
 
 
 class LiveCounts:
