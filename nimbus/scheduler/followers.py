@@ -21,8 +21,7 @@ from nimbus.access.gate import AccessGate
 from nimbus.domain.access import Token
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf, required_releases, wanted_releases
 from nimbus.domain.errors import NimbusError
-from nimbus.engine.state.catalog import Catalog
-from nimbus.ports import AccessStore, StoreUnavailableError
+from nimbus.ports import AccessStore, CatalogFeed, StoreUnavailableError
 
 _log = structlog.get_logger(__name__)
 
@@ -101,7 +100,7 @@ class CatalogFollower(Follower):
     """Keeps `required` up to date, and passes the releases to fetch to the syncer."""
 
     def __init__(
-        self, catalog: Catalog, want: Callable[[Sequence[ReleaseRef]], None], changed: Callable[[], None]
+        self, catalog: CatalogFeed, want: Callable[[Sequence[ReleaseRef]], None], changed: Callable[[], None]
     ) -> None:
         super().__init__("nimbus-catalog", LOOK_AGAIN_S)
         self._catalog = catalog
