@@ -11,8 +11,7 @@ import click
 
 from blobsync.cli import refs
 from blobsync.cli.main import BlobsyncExit, main
-from blobsync.cli.options import Setting, command_of
-from blobsync.cli.output import size
+from blobsync.cli.options import Setting, command_of, size
 
 if TYPE_CHECKING:
     from blobsync.collection.collector import CollectionReport

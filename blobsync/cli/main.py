@@ -20,9 +20,9 @@ _MODULES = {
     "sync": "syncing",
     "status": "syncing",
     "verify": "verifying",
-    "ls": "looking",
-    "cat": "looking",
-    "diff": "looking",
+    "ls": "listing",
+    "cat": "listing",
+    "diff": "listing",
     "gc": "collecting",
     "probe": "verifying",
 }

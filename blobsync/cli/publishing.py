@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from blobsync.cli.main import main
-from blobsync.cli.options import Setting, command_of
-from blobsync.cli.output import bars, is_watched, size
+from blobsync.cli.options import Setting, bars, command_of, is_watched, size
 from blobsync.errors import BlobSyncConfigError
 from blobsync.names import is_release_name
 

@@ -13,8 +13,7 @@ import click
 from blobsync.bucket.ports import ObjectStore
 from blobsync.cli import refs
 from blobsync.cli.main import BlobsyncExit, main
-from blobsync.cli.options import Setting, command_of
-from blobsync.cli.output import DAMAGED_RELEASE, bars, is_watched, size, table
+from blobsync.cli.options import DAMAGED_RELEASE, Setting, bars, command_of, is_watched, size, table
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import call_retrying
 from blobsync.sync.readiness import Readiness, ReleaseReadiness, ReleaseState

@@ -12,8 +12,7 @@ from blobsync.bucket.ports import ObjectStore, OnProgress
 from blobsync.bucket.releases import list_names, list_releases
 from blobsync.cli import refs
 from blobsync.cli.main import BlobsyncExit, main
-from blobsync.cli.options import NO_BUCKET, Setting, command_of
-from blobsync.cli.output import DAMAGED_RELEASE, Show, bars, size
+from blobsync.cli.options import DAMAGED_RELEASE, NO_BUCKET, Setting, Show, bars, command_of, size
 from blobsync.errors import (
     BlobMissingError,
     BlobSyncConfigError,

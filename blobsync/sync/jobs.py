@@ -35,10 +35,10 @@ from blobsync.progress import Arrivals, Throttle
 from blobsync.release.layout import StoredObject
 from blobsync.release.manifest import PACKED_BYTES, Blob, Manifest, ReleaseRef
 from blobsync.retry import WRONG_BYTES, read_again_if_wrong
-from blobsync.sync.agenda import URGENT
 from blobsync.sync.damage import DamagedObjects
 from blobsync.sync.pool import DaemonPool, Lane
 from blobsync.sync.table import Fetch, FindMissing
+from blobsync.sync.work_queue import URGENT
 
 _GRACE_S = 60.0
 _SLOWEST_BYTES_PER_S = 64 << 10

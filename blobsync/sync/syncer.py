@@ -1,7 +1,7 @@
 """Keeps the wanted releases in the local store, in the background.
 
-Where to read on: `Syncer` starts the thread of `loop`, which owns the table of due work (`table`, `agenda`)
-and calls the listeners. A look at a wanted release finds the objects that it lacks; they are fetched and
+`Syncer` starts the thread of `loop`, which owns the table of due work (`table`, `work_queue`) and calls the
+listeners. A look at a wanted release finds the objects that it lacks; they are fetched and
 verified (`jobs`). If a look finds nothing missing, the release is ready (`readiness`). `ensure` wants a
 release before all others, waits for it and pins it (`waits`).
 

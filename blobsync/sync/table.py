@@ -19,7 +19,6 @@ from blobsync.local.releases import Release
 from blobsync.release.layout import Pack, StoredObject
 from blobsync.release.manifest import Artifact, ReleaseRef
 from blobsync.retry import RetryPolicy
-from blobsync.sync.agenda import URGENT, BackOffs, WorkQueue
 from blobsync.sync.readiness import (
     Failure,
     Readiness,
@@ -28,6 +27,7 @@ from blobsync.sync.readiness import (
     readiness_of,
     total_bytes,
 )
+from blobsync.sync.work_queue import URGENT, BackOffs, WorkQueue
 
 _ELSEWHERE_S = 0.1
 """Delay of the next try if another process receives the object."""

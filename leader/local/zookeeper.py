@@ -10,14 +10,249 @@ same cases on both. Sessions end only when they are closed. Not thread-safe. No 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar, assert_never
 
 from leader.clock import Clock
 from leader.errors import ZooKeeperUnavailableError
-from leader.local.tree import Changes, OnWatch, OpenTransaction, Tree
 from leader.protocol import requests as rq
 from leader.protocol.requests import drive
+
+_INT32 = 1 << 32
+_HALF = 1 << 31
+
+
+class TreeNode(NamedTuple):
+    """One node. `made` counts the children ever created below it; it is the next sequence number."""
+
+    data: bytes = b""
+    version: int = 0
+    owner: int = 0
+    created: int = 0
+    modified: int = 0
+    modified_ms: int = 0
+    made: int = 0
+    children: int = 0
+
+    @property
+    def stat(self) -> rq.Stat:
+        """The `Stat` that clients get."""
+        return rq.Stat(self.version, self.owner, self.created, self.modified, self.modified_ms)
+
+
+Changes = dict[str, TreeNode | None]
+"""The result of a transaction: each node that it changed, by path; None for a deleted node."""
+
+OnWatch = Callable[[str, bool], None]
+"""Called when a watch fires, with its path, and True if the node is gone."""
+
+
+class Tree:
+    """One server's copy of the nodes, and the watches of the clients connected to it.
+
+    A watch fires once. Each client has at most one watch of a kind on a path.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, TreeNode] = {"/": TreeNode()}
+        self._names: dict[str, dict[str, None]] = {"/": {}}
+        self._on_node: dict[str, dict[OnWatch, None]] = {}
+        self._on_children: dict[str, dict[OnWatch, None]] = {}
+
+    def get(self, path: str) -> TreeNode | None:
+        """Return the node at `path`, or None."""
+        return self._nodes.get(path)
+
+    def children(self, path: str) -> list[str]:
+        """Names of the children of a node that exists."""
+        return list(self._names[path])
+
+    def owned_by(self, session_id: int) -> list[str]:
+        """Paths of the ephemeral nodes of a session."""
+        return [path for path, node in self._nodes.items() if node.owner == session_id]
+
+    def below(self, path: str) -> list[str]:
+        """Paths of the node and of all nodes below it, deepest first."""
+        found = [known for known in self._nodes if known == path or known.startswith(f"{path}/")]
+        return sorted(found, key=lambda known: -known.count("/"))
+
+    def read(self, request: rq.Read, on_watch: OnWatch) -> Any:
+        """Answer from this copy. NodeMissingError for those requests whose docstring names it."""
+        if isinstance(request, rq.GetEach):
+            return tuple(self._each(path) for path in request.paths)
+        path = request.path
+        node = self.get(path)
+        if isinstance(request, rq.GetChildren):
+            if node is None:
+                raise rq.NodeMissingError(path)
+            if request.watch:
+                self._on_children.setdefault(path, {})[on_watch] = None
+            return self.children(path)
+        if node is None and isinstance(request, rq.Get):
+            raise rq.NodeMissingError(path)
+        if request.watch:
+            self._on_node.setdefault(path, {})[on_watch] = None
+        if node is None:
+            return None
+        return (node.data, node.stat) if isinstance(request, rq.Get) else node.stat
+
+    def _each(self, path: str) -> tuple[bytes, rq.Stat] | rq.RequestRefusedError:
+        node = self.get(path)
+        return rq.NodeMissingError(path) if node is None else (node.data, node.stat)
+
+    def apply(self, changes: Changes) -> None:
+        """Apply the result of a transaction; then call the watches that it fires."""
+        fired: list[tuple[OnWatch, str, bool]] = []
+        for path, node in changes.items():
+            fired += self._fired(path, self.get(path), node)
+        for path, node in changes.items():
+            self._put(path, node)
+        for on_watch, path, gone in fired:
+            on_watch(path, gone)
+
+    def _put(self, path: str, node: TreeNode | None) -> None:
+        parent, name = split(path)
+        if node is None:
+            self._nodes.pop(path, None)
+            self._names.pop(path, None)
+            if parent in self._names:
+                self._names[parent].pop(name, None)
+            return
+        if path not in self._nodes and path != "/":
+            self._names.setdefault(path, {})
+            self._names[parent][name] = None
+        self._nodes[path] = node
+
+    def _fired(
+        self, path: str, before: TreeNode | None, after: TreeNode | None
+    ) -> list[tuple[OnWatch, str, bool]]:
+        if before is None and after is None:  # created and deleted in one transaction: fires as created
+            parent = split(path)[0]
+            told = [(one, parent, False) for one in self._on_children.pop(parent, ())]
+            return told + [(one, path, False) for one in self._on_node.pop(path, ())]
+        was, now = before and before.created, after and after.created
+        gone = before is not None and was != now  # also if a new node is at this path
+        fired: list[tuple[OnWatch, str, bool]] = []
+        if was != now:
+            parent = split(path)[0]
+            fired += [(one, parent, False) for one in self._on_children.pop(parent, ())]
+        if gone:
+            fired += [(one, path, True) for one in self._on_children.pop(path, ())]
+        if was != now or (before and before.version) != (after and after.version):
+            fired += [(one, path, gone) for one in self._on_node.pop(path, ())]
+        return fired
+
+    def forget(self, on_watch: OnWatch) -> None:
+        """Remove the watches of a client that is no longer connected."""
+        for watches in (self._on_node, self._on_children):
+            for watchers in watches.values():
+                watchers.pop(on_watch, None)
+
+    def copy(self) -> Tree:
+        """Return another tree with the same nodes, without watches."""
+        other = Tree()
+        other._nodes = dict(self._nodes)
+        other._names = {path: dict(names) for path, names in self._names.items()}
+        return other
+
+
+class OpenTransaction:
+    """A transaction before its commit. Its later operations see the changes of the earlier ones."""
+
+    def __init__(self, tree: Tree, *, session_id: int, zxid: int, now_ms: int) -> None:
+        self._tree, self._session_id, self._zxid, self._now_ms = tree, session_id, zxid, now_ms
+        self.changes: Changes = {}
+
+    def do(self, request: rq.Write) -> Any:
+        """Execute a write. If this raises a refusal, the caller must discard the draft."""
+        match request:
+            case rq.Create():
+                return self._create(request)
+            case rq.SetData(path, data, version):
+                return self._set(path, data, version)
+            case rq.Delete(path, version):
+                self.delete(path, version)
+                return None
+            case rq.EnsurePath(path):
+                self._ensure(path)
+                return None
+            case rq.Transaction(operations):
+                return tuple(self._operation(index, one) for index, one in enumerate(operations))
+            case _:
+                assert_never(request)
+
+    def delete(self, path: str, version: int = -1) -> None:
+        """Delete a node without children."""
+        node = self._known(path, version)
+        if node.children:
+            raise rq.NotEmptyError(path)
+        parent_path, _ = split(path)
+        parent = self._look(parent_path)
+        self.changes[path] = None
+        if parent is not None:
+            self.changes[parent_path] = parent._replace(children=parent.children - 1)
+
+    def _operation(self, index: int, operation: rq.Operation) -> Any:
+        try:
+            if isinstance(operation, rq.Check):
+                self._known(operation.path, operation.version)
+                return True
+            return self.do(operation)
+        except rq.RequestRefusedError as exc:
+            raise rq.TransactionFailedError(index, exc) from exc
+
+    def _create(self, request: rq.Create) -> str:
+        parent_path, _ = split(request.path)
+        parent = self._look(parent_path)
+        if parent is None:
+            raise rq.NodeMissingError(request.path)
+        path = request.path + (sequence(parent.made) if request.sequential else "")
+        if self._look(path) is not None:
+            raise rq.NodeExistsError(path)
+        if parent.owner:
+            raise rq.NotPermittedError(path)  # ephemeral nodes cannot have children
+        owner = self._session_id if request.ephemeral else 0
+        self.changes[path] = TreeNode(request.data, 0, owner, self._zxid, self._zxid, self._now_ms)
+        self.changes[parent_path] = parent._replace(made=parent.made + 1, children=parent.children + 1)
+        return path
+
+    def _set(self, path: str, data: bytes, version: int) -> rq.Stat:
+        node = self._known(path, version)
+        changed = node._replace(
+            data=data, version=node.version + 1, modified=self._zxid, modified_ms=self._now_ms
+        )
+        self.changes[path] = changed
+        return changed.stat
+
+    def _ensure(self, path: str) -> None:
+        if path == "/" or self._look(path) is not None:
+            return
+        self._ensure(split(path)[0])
+        self._create(rq.Create(path))
+
+    def _known(self, path: str, version: int) -> TreeNode:
+        node = self._look(path)
+        if node is None:
+            raise rq.NodeMissingError(path)
+        if version not in (-1, node.version):
+            raise rq.VersionMismatchError(path)
+        return node
+
+    def _look(self, path: str) -> TreeNode | None:
+        return self.changes[path] if path in self.changes else self._tree.get(path)
+
+
+def split(path: str) -> tuple[str, str]:
+    """Return the path of the parent, and the name below it."""
+    parent, _, name = path.rpartition("/")
+    return parent or "/", name
+
+
+def sequence(made: int) -> str:
+    """Return the number that ZooKeeper appends to the name: ten digits of a signed 32-bit integer."""
+    return f"{(made + _HALF) % _INT32 - _HALF:010d}"
+
 
 T = TypeVar("T")
 

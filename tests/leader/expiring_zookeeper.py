@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from leader.clock import Clock
 from leader.errors import ZooKeeperUnavailableError
-from leader.local.tree import Changes, OnWatch, Tree
-from leader.local.zookeeper import MemoryConnection, MemoryZooKeeper
+from leader.local.zookeeper import Changes, MemoryConnection, MemoryZooKeeper, OnWatch, Tree
 from leader.protocol import requests as rq
 
 LONG = timedelta(days=365)

@@ -13,7 +13,7 @@ from typing import assert_never
 
 import structlog
 
-from leader.clock import Clock, Uniform
+from leader.clock import RETRY_FIRST, Clock, Uniform, jittered
 from leader.config import ElectionConfig
 from leader.core.latch import model as latch_m
 from leader.core.latch.core import LatchCore
@@ -22,10 +22,9 @@ from leader.core.participant import machine
 from leader.core.participant import model as m
 from leader.core.participant.claim import EpochClaimant
 from leader.core.participant.eligibility import DeclineTracker, Eligibility
-from leader.core.participant.model import Effect, Event, State, epoch_of, phase_of
+from leader.core.participant.model import Effect, Event, State, Timer, epoch_of, phase_of
 from leader.core.participant.publish import CardKeeper, Publisher
 from leader.core.participant.term import CallbackPort, ConfirmedTerm, PendingCalls
-from leader.core.participant.timers import delay_of
 from leader.elector import ElectionStatus, Verdict
 from leader.errors import LeaderError
 from leader.journal import Journal, Judged, Move
@@ -36,6 +35,8 @@ from leader.protocol.terms import Leadership
 
 _log = structlog.get_logger(__name__)
 
+PUBLISH_DELAY = timedelta(milliseconds=1)
+"""Delay of the first publish: meanwhile the driver leaves the GIL to the callback thread's `elected`."""
 _TROUBLE = (m.WriteFailed, m.Crashed, m.LeaderNodeRefused)
 _FOR_THE_CARD = (m.GuardSaid, m.Drained, m.WatchFired, m.DelayOver)
 
@@ -343,3 +344,23 @@ class ParticipantCore:
         elif isinstance(event, _TROUBLE):
             self._trouble = event.reason
             _log.warning("election_trouble", state=type(self.state).__name__, reason=event.reason)
+
+
+def delay_of(
+    timer: Timer, count: int, config: ElectionConfig, uniform: Uniform, declines: DeclineTracker
+) -> timedelta:
+    """Return how long `timer` runs. RETRY and BACK_OFF are random and grow with `count`."""
+    match timer:
+        case Timer.GUARD:
+            return config.guard_timeout
+        case Timer.PUBLISH:
+            return PUBLISH_DELAY
+        case Timer.SETTLED:
+            return config.requeue_backoff_max
+        case Timer.DRAIN:
+            return config.handover_timeout
+        case Timer.RETRY:
+            return jittered(RETRY_FIRST, config.retry_max, count, uniform)
+        case Timer.BACK_OFF:
+            pause = jittered(config.requeue_backoff_min, config.requeue_backoff_max, count, uniform)
+            return min(pause, declines.time_until_forced(pause))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from leader.errors import RecordError
-from leader.local.tree import TreeNode
+from leader.local.zookeeper import TreeNode
 from leader.protocol import requests as rq
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.terms import LeaderInfo, decode_leader

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from leader import Card, Participant, ParticipantView, Rank
-from leader.cli.connection import Election
-from leader.cli.main import _table, _view
+from leader.cli.main import Election, _table, _view
 
 REASON = "one file\n0  forged  10.0.0.1:1  yes\x1b[2J"
 WHO = Participant("a", "host\r", 1)

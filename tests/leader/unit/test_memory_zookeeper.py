@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from leader.errors import ZooKeeperUnavailableError
-from leader.local.tree import sequence
+from leader.local.zookeeper import sequence
 from leader.protocol import requests as rq
 from tests.leader.expiring_zookeeper import ExpiringConnection, ExpiringZooKeeper
 from tests.leader.virtual_clock import VirtualClock

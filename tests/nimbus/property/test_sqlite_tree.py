@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kazoo import exceptions as kazoo_errors
 
-from leader.local.tree import Tree as MemoryTree
 from leader.local.zookeeper import MemoryConnection, MemoryZooKeeper
+from leader.local.zookeeper import Tree as MemoryTree
 from leader.protocol import requests as rq
 from nimbus.adapters.sqlite.session import WatchedPart, concerned, prepare
 from nimbus.adapters.sqlite.tree import SqliteTree

@@ -12,8 +12,7 @@ import click
 from blobsync.bucket.ports import ObjectStore
 from blobsync.cli import refs
 from blobsync.cli.main import BlobsyncExit, main
-from blobsync.cli.options import Setting, command_of
-from blobsync.cli.output import size, table
+from blobsync.cli.options import Setting, command_of, size, table
 from blobsync.release.manifest import Artifact, Manifest
 
 _SHORT = 12

@@ -155,16 +155,16 @@ class WorkQueue(Generic[Key]):
 
 
 class BackOffs:
-    """The back-offs of all agendas. When the store or the disk works again, those that it caused end.
+    """The back-offs of all queues. When the store or the disk works again, those that it caused end.
 
     Args:
         retry: The waits.
         rng: Uniform in [0, 1).
-        agendas: The agendas of the tasks.
+        queues: The queues of the tasks.
     """
 
-    def __init__(self, retry: RetryPolicy, rng: Callable[[], float], *agendas: WorkQueue[Any]) -> None:
-        self._retry, self._rng, self._agendas = retry, rng, agendas
+    def __init__(self, retry: RetryPolicy, rng: Callable[[], float], *queues: WorkQueue[Any]) -> None:
+        self._retry, self._rng, self._queues = retry, rng, queues
         self._last_answer_s = self._last_outage_s = float("-inf")
         self._disk_refused = False
 
@@ -178,9 +178,9 @@ class BackOffs:
         """True when a task that the disk refused waits for its next try."""
         return any(task.failure is not None and task.failure.of_disk for _, _, task in self._failing())
 
-    def failed(self, agenda: WorkQueue[Any], key: Any, failure: Failure, now_s: float) -> None:
+    def failed(self, queue: WorkQueue[Any], key: Any, failure: Failure, now_s: float) -> None:
         """Note that a running task failed. It is due again after its back-off."""
-        task = agenda[key]
+        task = queue[key]
         if task.failure is None or task.failure.state is not failure.state:
             task.first_failed_s = now_s
         if failure.state is ReleaseState.UNAVAILABLE:
@@ -188,12 +188,12 @@ class BackOffs:
         self._disk_refused = self._disk_refused or failure.of_disk
         task.failures += 1
         task.failure = failure
-        agenda.ended(key, now_s + self._retry.wait_s(task.failures, self._rng))
+        queue.ended(key, now_s + self._retry.wait_s(task.failures, self._rng))
 
     def retry_now(self, now_s: float) -> None:
         """Make everything that waits for a back-off due."""
-        for agenda, key, _ in self._failing():
-            agenda.retry(key, now_s)
+        for queue, key, _ in self._failing():
+            queue.retry(key, now_s)
 
     def store_answered(self, now_s: float) -> None:
         """Note that the object store answered. Tasks whose failures began since its last answer are due now.
@@ -201,25 +201,25 @@ class BackOffs:
         A task that also failed before that answer keeps its back-off: the outage was not the only cause.
         """
         if self.in_outage:
-            for agenda, key, task in self._failing():
+            for queue, key, task in self._failing():
                 outage = task.failure is not None and task.failure.state is ReleaseState.UNAVAILABLE
                 if outage and task.first_failed_s > self._last_answer_s and task.due_s > now_s:
-                    agenda.move(key, now_s)
+                    queue.move(key, now_s)
         self._last_answer_s = now_s
 
     def disk_answered(self, now_s: float) -> None:
         """Note that a write succeeded. Tasks that failed because of the disk are due now."""
         if self._disk_refused:
             self._disk_refused = False
-            for agenda, key, task in self._failing():
+            for queue, key, task in self._failing():
                 if task.failure is not None and task.failure.of_disk and task.due_s > now_s:
-                    agenda.move(key, now_s)
+                    queue.move(key, now_s)
 
     def _failing(self) -> Iterator[tuple[WorkQueue[Any], Any, TaskTimes]]:
-        for agenda in self._agendas:
-            for key, task in list(agenda.items()):
+        for queue in self._queues:
+            for key, task in list(queue.items()):
                 if task.failures:
-                    yield agenda, key, task
+                    yield queue, key, task
 
 
 class DiskWatch:
