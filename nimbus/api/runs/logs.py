@@ -8,15 +8,19 @@ from fastapi import APIRouter, Query, Response
 
 from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import RunIdText
-from nimbus.api.runs.lookup import (
-    find_run,
-    unknown_task,
-)
+from nimbus.api.runs.lookup import find_run, unknown_task
 from nimbus.api.runs.routes import purged_parts
 from nimbus.api.services import ApiServices
 from nimbus.domain.ids import AttemptId, TaskName
 from nimbus.domain.run import Run, RunPart
 from nimbus.ports import KeptLog
+
+MAX_LOG_BYTES = 1 << 20
+"""Limit of one answer; a client continues at `X-Log-End`."""
+
+_Attempt = Annotated[int | None, Query(ge=1, description="Without it: the last one.")]
+_Offset = Annotated[int, Query(ge=0, le=1 << 53)]
+_Limit = Annotated[int, Query(ge=1, le=MAX_LOG_BYTES)]
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:
@@ -33,9 +37,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     def log(
         run_id: RunIdText,
         task: str,
-        attempt: Annotated[int | None, Query(ge=1, description="Without it: the last one.")] = None,
-        offset: Annotated[int, Query(ge=0, le=1 << 53)] = 0,
-        limit: Annotated[int, Query(ge=1, le=MAX_LOG_BYTES)] = MAX_LOG_BYTES,
+        attempt: _Attempt = None,
+        offset: _Offset = 0,
+        limit: _Limit = MAX_LOG_BYTES,
     ) -> Response:
         """A piece of an attempt's log, while it grows and afterwards.
 
@@ -53,9 +57,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     def event_log(
         run_id: RunIdText,
         task: str,
-        attempt: Annotated[int | None, Query(ge=1, description="Without it: the last one.")] = None,
-        offset: Annotated[int, Query(ge=0, le=1 << 53)] = 0,
-        limit: Annotated[int, Query(ge=1, le=MAX_LOG_BYTES)] = MAX_LOG_BYTES,
+        attempt: _Attempt = None,
+        offset: _Offset = 0,
+        limit: _Limit = MAX_LOG_BYTES,
     ) -> Response:
         """A piece of Spark's event log of an attempt that has ended, with the headers of a log.
 
@@ -65,10 +69,6 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return Response(data, media_type="application/octet-stream", headers=headers)
 
     return routes
-
-
-MAX_LOG_BYTES = 1 << 20
-"""Limit of one answer; a client continues at `X-Log-End`."""
 
 
 def _kept(
