@@ -47,7 +47,7 @@ from leader.latch import CloseMode, LatchConfig, LatchListener, LatchState, Lead
 from leader.local.memory import MemoryElection, MemoryElector
 from leader.local.single import SingleElector
 from leader.protocol.control import StepDownWish, asked_to_step_down
-from leader.protocol.participant import Card, Participant, Rank
+from leader.protocol.participant import MemberNode, Participant, Rank
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.terms import EpochRecord, FencingToken, LeaderInfo, Leadership, schema_raised
 from leader.protocol.view import ParticipantView, next_in_line
@@ -71,7 +71,6 @@ __all__ = [
     "AclDifference",
     "AclEnforcement",
     "AclError",
-    "Card",
     "Clock",
     "CloseMode",
     "CrashSentinel",
@@ -108,6 +107,7 @@ __all__ = [
     "LeaderView",
     "Leadership",
     "LogJournal",
+    "MemberNode",
     "MemoryElection",
     "MemoryElector",
     "Move",

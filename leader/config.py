@@ -31,7 +31,7 @@ class ElectionConfig:
         forced_takeover_after: After all guards have declined for this long, the best-ranked participant leads
             nevertheless. None: no participant leads until its guard says yes.
         priority: 0; below 0 for a reserve, which leads only if no better participant is ready and queued.
-        nofailover: True for a participant that never queues and never leads; the others see its card.
+        nofailover: True for a participant that never queues and never leads; the others see its member node.
         mend_access_lists: If True, a participant with a credential corrects the access lists below `root`,
             once, at its start. If False, they stay as they are; see `AclEnforcement`.
         newest_schema: Newest schema of the protected data that this participant knows. The participant does

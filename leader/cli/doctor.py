@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from leader.core.participant.eligibility import read_cards
+from leader.core.participant.eligibility import read_members
 from leader.errors import LeaderError
-from leader.protocol.participant import Card
+from leader.protocol.participant import MemberNode
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.terms import LeaderInfo
 from leader.protocol.view import ParticipantView
@@ -51,10 +51,10 @@ def examine(session: ZooKeeperSession, root: str) -> list[Finding]:
         leader = None
         findings.append(Finding("leader node", False, str(exc)))
     views = read_participants(session, root)
-    cards = SessionExecutor(session).run(read_cards(paths))
+    members = SessionExecutor(session).run(read_members(paths))
     findings.append(_leader(leader, views))
     findings.extend(_queue(views))
-    findings.extend(_members(cards, views, leader))
+    findings.extend(_members(members, views, leader))
     findings.extend(_control(session, root, leader))
     findings.extend(_access(session, root))
     return findings
@@ -91,25 +91,27 @@ def _queue(views: list[ParticipantView]) -> Iterator[Finding]:
                 False,
                 f"{participant_id} is in the queue {count} times: do two processes have this id?",
             )
-    strangers = [view.node for view in views if view.card is None]
+    strangers = [view.node for view in views if view.member is None]
     if strangers:
         yield Finding(
-            "queue", False, f"latches without a card, for example Curator's: {', '.join(strangers)}"
+            "queue", False, f"latches without a member node, for example Curator's: {', '.join(strangers)}"
         )
 
 
-def _members(cards: list[Card], views: list[ParticipantView], leader: LeaderInfo | None) -> Iterator[Finding]:
+def _members(
+    members: list[MemberNode], views: list[ParticipantView], leader: LeaderInfo | None
+) -> Iterator[Finding]:
     queued = {view.participant.id for view in views}
-    for card in sorted(cards, key=lambda card: card.rank):
-        name, why = card.participant.id, "; ".join(card.reasons)
-        if card.nofailover:
+    for member in sorted(members, key=lambda member: member.rank):
+        name, why = member.participant.id, "; ".join(member.reasons)
+        if member.nofailover:
             yield Finding("member", True, f"{name} never leads (nofailover)")
-        elif card.declined or card.rank.unready == 2:
+        elif member.declined or member.rank.unready == 2:
             yield Finding("member", False, f"{name} is not ready: {why or 'no reason given'}")
         elif name not in queued:
             yield Finding("member", False, f"{name} is not in the queue: it backs off, or was removed")
-    able = [card for card in cards if not card.nofailover]
-    if leader is None and able and all(card.declined for card in able):
+    able = [member for member in members if not member.nofailover]
+    if leader is None and able and all(member.declined for member in able):
         yield Finding("members", False, "every participant's guard says no; see each member's reasons")
 
 

@@ -265,7 +265,7 @@ def _info(info: LeaderInfo | None) -> dict[str, Any] | None:
 
 
 def _view(view: ParticipantView) -> dict[str, Any]:
-    card, who = view.card, view.participant
+    member, who = view.member, view.participant
     return {
         "id": who.id,
         "host": who.host,
@@ -274,8 +274,8 @@ def _view(view: ParticipantView) -> dict[str, Any]:
         "position": view.position,
         "is_leader": view.is_leader,
         "node": view.node,
-        "ready": None if card is None or card.rank.unready == 1 else card.rank.unready == 0,
-        "reasons": [] if card is None else list(card.reasons),
+        "ready": None if member is None or member.rank.unready == 1 else member.rank.unready == 0,
+        "reasons": [] if member is None else list(member.reasons),
     }
 
 

@@ -1,4 +1,4 @@
-"""An ephemeral node that this process keeps correct: the leader node, a card, a component's node.
+"""An ephemeral node that this process keeps correct: the leader node, a member node, a component's node.
 
 If another client deletes, overwrites or replaces the node, `keep` corrects it. Steps only.
 """

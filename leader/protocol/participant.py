@@ -1,4 +1,4 @@
-"""Participants: the content of a latch node, and the card in `members/<id>`."""
+"""Participants: the content of a latch node, and the member node in `members/<id>`."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def read_participant(fields: Mapping[str, Any], path: str) -> Participant:
 
 
 MAX_REASONS, LONGEST_REASON = 5, 200
-"""Limits of a card: reasons, and characters of each. A guard may have thousands; a node must stay small."""
+"""Limits of a member node: reasons, and characters of each. A guard may have thousands of reasons."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -104,11 +104,11 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class MemberNode:
     """What a participant publishes about itself, in the queue or out of it.
 
     Args:
-        session_id: Session that owns its latch and this card.
+        session_id: Session that owns its latch and this member node.
         rank: Its readiness; participants compare their ranks.
         nofailover: True when it never leads.
         reasons: Why it is not ready, or why its guard last said no. Limited by `MAX_REASONS` and
@@ -135,39 +135,39 @@ class Card:
         return self.rank.unready == 2 or self.rank.reserve > 0
 
 
-def yields_to(own: Card, others: Iterable[Card]) -> Card | None:
+def yields_to(own: MemberNode, others: Iterable[MemberNode]) -> MemberNode | None:
     """Return the participant to which `own` yields: the best ready one, if its rank is better; else None.
 
     Args:
-        own: Card of the first in the queue.
-        others: Cards of the other participants in the queue.
+        own: Member node of the first in the queue.
+        others: Member nodes of the other participants in the queue.
     """
-    ready = [card for card in others if card.rank.unready == 0 and not card.nofailover]
-    best = min(ready, key=lambda card: card.rank, default=None)
+    ready = [member for member in others if member.rank.unready == 0 and not member.nofailover]
+    best = min(ready, key=lambda member: member.rank, default=None)
     return best if own.may_yield and best is not None and best.rank < own.rank else None
 
 
-def encode_card(card: Card) -> bytes:
+def encode_member(member: MemberNode) -> bytes:
     """Return the content of a member node."""
-    rank = card.rank
+    rank = member.rank
     return encode(
-        participant_fields(card.participant)
+        participant_fields(member.participant)
         | {
-            "session_id": card.session_id,
+            "session_id": member.session_id,
             "unready": rank.unready,
             "missing": rank.missing,
             "missing_bytes": rank.missing_bytes,
             "reserve": rank.reserve,
-            "nofailover": card.nofailover,
-            "reasons": [reason[:LONGEST_REASON] for reason in card.reasons[:MAX_REASONS]],
-            "declined": card.declined,
-            "leads": card.leads,
-            "queues": card.queues,
+            "nofailover": member.nofailover,
+            "reasons": [reason[:LONGEST_REASON] for reason in member.reasons[:MAX_REASONS]],
+            "declined": member.declined,
+            "leads": member.leads,
+            "queues": member.queues,
         }
     )
 
 
-def decode_card(data: bytes, path: str) -> Card:
+def decode_member(data: bytes, path: str) -> MemberNode:
     """Read a member node. RecordError names `path` if the content is invalid."""
     fields = decode(data, path)
     participant = read_participant(fields, path)
@@ -175,7 +175,7 @@ def decode_card(data: bytes, path: str) -> Card:
     def number(name: str) -> int:
         return field(fields, name, int, path)
 
-    return Card(
+    return MemberNode(
         participant=participant,
         session_id=number("session_id"),
         rank=Rank(

@@ -25,7 +25,7 @@ class ElectionPaths:
     | `leader-lock/_c_<uuid>-latch-<sequence>` | ephemeral sequential | id of the participant |
     | `epoch` | persistent | epoch number; the node's version is the fencing token |
     | `leader` | ephemeral | the confirmed leader |
-    | `members/<id>` | ephemeral | card of a participant, in the queue or not |
+    | `members/<id>` | ephemeral | member node of a participant, in the queue or not |
     | `handover-<epoch>-<latch>` | made and deleted in one transaction | nothing; fires a watch |
     | `control` | persistent, made when first used | what operators ask for: pause, switchover |
     | `components/<name>` | ephemeral | address of the leader's component of that name |
@@ -48,13 +48,13 @@ class ElectionPaths:
         """Full path of the latch node called `name`."""
         return f"{self.queue}/{name}"
 
-    def card(self, participant_id: str) -> str:
-        """Path of the card of one participant."""
+    def member(self, participant_id: str) -> str:
+        """Path of the member node of one participant."""
         return f"{self.members}/{participant_id}"
 
-    def cards(self, participant_ids: Iterable[str]) -> list[str]:
-        """Paths of their cards. Leaves out ids that no card can have, for example of Curator's latches."""
-        return [self.card(one) for one in participant_ids if is_node_name(one)]
+    def members_of(self, participant_ids: Iterable[str]) -> list[str]:
+        """Paths of their member nodes. Leaves out ids that cannot name a node, as Curator's may."""
+        return [self.member(id_) for id_ in participant_ids if is_node_name(id_)]
 
     def component(self, name: str) -> str:
         """Path of the leader information of one component."""

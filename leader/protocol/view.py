@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from leader.errors import RecordError
-from leader.protocol.participant import Card, Participant, decode_card, decode_id, yields_to
+from leader.protocol.participant import MemberNode, Participant, decode_id, decode_member, yields_to
 from leader.protocol.paths import ElectionPaths, in_queue_order
 from leader.protocol.requests import NodeMissingError, Stat, Steps, get, get_children, get_each
 from leader.protocol.terms import EpochRecord, LeaderInfo, decode_epoch, decode_leader
@@ -21,12 +21,12 @@ class ParticipantView:
     """One latch in the queue.
 
     Args:
-        participant: As on its card. Only the id if it has no card, for example a Curator latch.
+        participant: As on its member node. Only the id if it has no member node, for example a Curator latch.
         position: 0 for the oldest latch, which leads or is next to lead.
         is_leader: True for the confirmed leader only, not for a participant that only holds the lock.
         node: Name of the latch node.
         session_id: Owner of the latch node.
-        card: Its card; None without one.
+        member: Its member node; None without one.
     """
 
     participant: Participant
@@ -34,7 +34,7 @@ class ParticipantView:
     is_leader: bool
     node: str
     session_id: int
-    card: Card | None = None
+    member: MemberNode | None = None
 
 
 def next_in_line(queue: Sequence[ParticipantView]) -> ParticipantView | None:
@@ -45,10 +45,10 @@ def next_in_line(queue: Sequence[ParticipantView]) -> ParticipantView | None:
     """
     behind = [view for view in queue if not view.is_leader]
     first = behind[0] if behind else None
-    if first is None or first.card is None:
+    if first is None or first.member is None:
         return first
-    better = yields_to(first.card, [view.card for view in behind if view.card is not None])
-    return first if better is None else next(view for view in behind if view.card is better)
+    better = yields_to(first.member, [view.member for view in behind if view.member is not None])
+    return first if better is None else next(view for view in behind if view.member is better)
 
 
 def latches_steps(queue: str) -> Steps[list[ParticipantView]]:
@@ -99,15 +99,15 @@ def participants_steps(paths: ElectionPaths) -> Steps[list[ParticipantView]]:
         return []  # no participant has queued yet
     latches = yield from get_each([paths.latch(latch) for latch in in_queue_order(children)])
     ids = dict(_participant_ids(latches))
-    cards = yield from get_each(paths.cards(ids.values()))
+    members = yield from get_each(paths.members_of(ids.values()))
     views: list[ParticipantView] = []
     for path, participant_id in ids.items():
         owner = latches[path][1].owner
-        card = _card_of(paths.card(participant_id), cards, owner)
-        participant = card.participant if card is not None else Participant.of_any(participant_id)
+        member = _member_of(paths.member(participant_id), members, owner)
+        participant = member.participant if member is not None else Participant.of_any(participant_id)
         leads = leader is not None and (leader.participant.id, leader.session_id) == (participant_id, owner)
         name = path.rpartition("/")[2]
-        views.append(ParticipantView(participant, len(views), leads, name, owner, card))
+        views.append(ParticipantView(participant, len(views), leads, name, owner, member))
     return views
 
 
@@ -120,13 +120,13 @@ def _participant_ids(latches: Mapping[str, tuple[bytes, Stat]]) -> Iterator[tupl
             _log.warning("latch_node_unreadable", path=path)
 
 
-def _card_of(path: str, cards: Mapping[str, tuple[bytes, Stat]], session_id: int) -> Card | None:
-    """Return the card that `session_id` owns; None without one, as for a Curator latch."""
-    if path not in cards:
+def _member_of(path: str, members: Mapping[str, tuple[bytes, Stat]], session_id: int) -> MemberNode | None:
+    """Return the member node that `session_id` owns; None without one, as for a Curator latch."""
+    if path not in members:
         return None
-    data, stat = cards[path]
+    data, stat = members[path]
     try:
-        card = decode_card(data, path)
+        member = decode_member(data, path)
     except RecordError:
         return None
-    return card if stat.owner == session_id else None
+    return member if stat.owner == session_id else None

@@ -180,10 +180,10 @@ def _switchover(paths: ElectionPaths, to: str, reason: str, epoch: int | None) -
         raise NoSuchParticipantError(
             f"{to} is not in the queue of {paths.root}; in the queue: {', '.join(sorted(views)) or 'none'}"
         )
-    card = views[to].card
-    if card is not None and card.rank.unready == 2:
+    member = views[to].member
+    if member is not None and member.rank.unready == 2:
         raise NoSuchParticipantError(
-            f"{to} is not ready ({'; '.join(card.reasons) or 'no reason given'}); wait until it is"
+            f"{to} is not ready ({'; '.join(member.reasons) or 'no reason given'}); wait until it is"
         )
     wish = Switchover(to, leader.epoch, reason)
     yield from _change(paths, lambda control: replace(control, switchover=wish))

@@ -12,7 +12,7 @@ from leader.core.participant.eligibility import Eligibility
 from leader.errors import EpochWentBackwardsError, RecordError
 from leader.protocol import requests as r
 from leader.protocol.ephemeral import EphemeralNode
-from leader.protocol.participant import Participant, decode_card, decode_id
+from leader.protocol.participant import Participant, decode_id, decode_member
 from leader.protocol.paths import ElectionPaths, in_queue_order, is_node_name
 from leader.protocol.terms import EpochRecord, FencingToken, Leadership, decode_epoch, encode_epoch
 
@@ -54,9 +54,9 @@ class EpochClaimant:
         """Read and watch what a later claim needs.
 
         The first two in the queue read and watch `control`, so that the claim itself need not read it. Each
-        participant watches the card of the one before it, which says when that one leads. If it leads, the
-        next in line also watches the hand-over node. Only a leader hands over, and a watch that never fires
-        cannot be removed.
+        participant watches the member node of the one before it, which says when that one leads. Only then
+        the next in line also watches the hand-over node: only a leader hands over, and a watch that never
+        fires cannot be removed.
         """
         self._awaited = self._handed_over = None
         yield from self._eligibility.look_for_leader()
@@ -64,23 +64,23 @@ class EpochClaimant:
             yield from self._eligibility.refresh()
         else:
             self._eligibility.forget_requests()
-        leads = place.before is not None and (yield from self._watch_card(place.before))
+        leads = place.before is not None and (yield from self._watch_member(place.before))
         if leads and place.position == 1:
             yield from self._await_handover(node)
 
-    def _watch_card(self, latch: str) -> r.Steps[bool]:
-        """Watch the card of the owner of `latch`. Returns True if the card says that the owner leads."""
+    def _watch_member(self, latch: str) -> r.Steps[bool]:
+        """Watch the member node of the owner of `latch`. Returns True if the owner leads."""
         path = self._paths.latch(latch)
         try:
             data, _ = yield from r.get(path)
             participant_id = decode_id(data, path)
             if not is_node_name(participant_id):
                 return False
-            card = self._paths.card(participant_id)
-            found = yield from r.watched(card)
-            return found is not None and decode_card(found[0], card).leads
+            path = self._paths.member(participant_id)
+            found = yield from r.watched(path)
+            return found is not None and decode_member(found[0], path).leads
         except (r.RequestRefusedError, RecordError):
-            return False  # the latch is gone, and its watch fires; or its id or card cannot be read
+            return False  # the latch is gone, and its watch fires; or its id or member node cannot be read
 
     def _await_handover(self, node: Node) -> r.Steps[None]:
         try:

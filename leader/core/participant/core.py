@@ -1,8 +1,8 @@
 """One participant of an election, without threads and without I/O.
 
 `ParticipantCore` gives each event to the machine. Its parts perform the effects that the machine returns: the
-latch, the claimant, the term, the card. The core yields the requests to ZooKeeper. The driver sends the
-answers: `leader.runtime.driver`, over kazoo or memory, or the simulator.
+latch, the claimant, the term, the member node. The core yields the requests to ZooKeeper. The driver sends
+the answers: `leader.runtime.driver`, over kazoo or memory, or the simulator.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from leader.core.participant import model as m
 from leader.core.participant.claim import EpochClaimant
 from leader.core.participant.eligibility import DeclineTracker, Eligibility
 from leader.core.participant.model import Effect, Event, State, Timer, epoch_of, phase_of
-from leader.core.participant.publish import CardKeeper, Publisher
+from leader.core.participant.publish import MemberNodeKeeper, Publisher
 from leader.core.participant.term import CallbackPort, ConfirmedTerm, PendingCalls
 from leader.elector import ElectionStatus, Verdict
 from leader.errors import LeaderError
@@ -38,7 +38,7 @@ _log = structlog.get_logger(__name__)
 PUBLISH_DELAY = timedelta(milliseconds=1)
 """Delay of the first publish: meanwhile the driver leaves the GIL to the callback thread's `elected`."""
 _TROUBLE = (m.WriteFailed, m.Crashed, m.LeaderNodeRefused)
-_FOR_THE_CARD = (m.GuardSaid, m.Drained, m.WatchFired, m.DelayOver)
+_FOR_THE_MEMBER_NODE = (m.GuardSaid, m.Drained, m.WatchFired, m.DelayOver)
 
 
 class ParticipantCore:
@@ -58,11 +58,11 @@ class ParticipantCore:
         self._session, self._config, self._participant = session, config, participant
         self._journal, self._clock, self._uniform = journal, clock, uniform
         self.paths = ElectionPaths(config.root)
-        self._card = CardKeeper(
+        self._member = MemberNodeKeeper(
             self.paths, session, participant, clock, reserve=-config.priority, nofailover=config.nofailover
         )
         self._declines = DeclineTracker(self.paths, participant, config.forced_takeover_after, clock)
-        self._eligibility = Eligibility(self.paths, lambda: self._card.card, self._declines)
+        self._eligibility = Eligibility(self.paths, lambda: self._member.member, self._declines)
         self._calls = PendingCalls(callbacks, config, clock)
         self._claimant = EpochClaimant(
             self.paths, participant, self._eligibility, config.newest_schema, self._calls.hanging
@@ -95,7 +95,7 @@ class ParticipantCore:
             last_verdict=self._last_verdict,
             back_off_remaining=back_off,
             trouble=self._calls.overdue()
-            or self._card.trouble
+            or self._member.trouble
             or (None if latch is None else latch.trouble)
             or self._trouble,
             paused=None if latch is None else self._eligibility.paused,
@@ -113,7 +113,7 @@ class ParticipantCore:
         if self.ended:
             return None
         first, latch = self._due_at, self._latch
-        for at in (self._card.due_at, None if latch is None else latch.due_at):
+        for at in (self._member.due_at, None if latch is None else latch.due_at):
             if at is not None and (first is None or at < first):
                 first = at
         return first
@@ -130,19 +130,19 @@ class ParticipantCore:
             yield from self._settle(latch.handed_over())
         elif path.startswith(self.paths.queue):
             yield from self._settle(latch.watch_fired(path, gone))
-        elif isinstance(latch.state, latch_m.Waiting):  # `control` or a card: matters only to a waiting latch
+        elif isinstance(latch.state, latch_m.Waiting):  # the others do not read `control` and member nodes
             yield from self._settle(latch.watch_fired(path, gone=False))
 
     def link(self, event: latch_m.LinkEvent) -> Steps[None]:
         """Handle a change of the session's state."""
         if isinstance(event, latch_m.SessionGone | latch_m.LinkUp):
-            self._card.soon()
+            self._member.soon()
         if isinstance(event, latch_m.SessionGone | latch_m.LinkDown):
             self._declines.reset()
         if self._latch is not None:
             yield from self._settle(self._latch.link(event))
         if isinstance(event, latch_m.LinkUp):
-            yield from self._keep_card()
+            yield from self._keep_member_node()
 
     def expired(self) -> Steps[None]:
         """Handle the timers that are due: `due_at` has come."""
@@ -153,22 +153,22 @@ class ParticipantCore:
         latch = self._latch
         if latch is not None and latch.due_at is not None and latch.due_at <= now:
             yield from self._settle(latch.expired())
-        if self._card.due_at is not None and self._card.due_at <= now:
-            self._card.due_at = None
-            yield from self._keep_card(look=True)
+        if self._member.due_at is not None and self._member.due_at <= now:
+            self._member.due_at = None
+            yield from self._keep_member_node(look=True)
 
     def readiness(
         self, ready: bool, missing: int, missing_bytes: int, reasons: tuple[str, ...]
     ) -> Steps[None]:
         """Publish a change of this participant's readiness."""
-        if self._card.ready(ready, missing, missing_bytes, reasons):
+        if self._member.ready(ready, missing, missing_bytes, reasons):
             yield from self.handle(m.Poked())
-        yield from self._keep_card()
+        yield from self._keep_member_node()
 
     def handle(self, event: Event) -> Steps[None]:
         """Handle `event`, and each event that follows from it."""
         if isinstance(event, m.AddAsked) and self._config.nofailover:
-            return  # such a participant has a card, and never enters the queue
+            return  # such a participant has a member node, and never enters the queue
         if isinstance(event, m.GuardSaid):
             took = self._calls.answered(event.epoch)
             if took is None or not self._is_guarding(event.epoch):
@@ -178,8 +178,8 @@ class ParticipantCore:
         if isinstance(event, m.Drained) and self._calls.drained(event.epoch):
             yield from self._settle(self._stepped(m.Poked()))
         is_first = isinstance(event, m.GuardSaid) and isinstance(self.state, m.Leading)
-        if isinstance(event, _FOR_THE_CARD) and not is_first:  # `elected` first, see `PUBLISH_DELAY`
-            yield from self._keep_card()
+        if isinstance(event, _FOR_THE_MEMBER_NODE) and not is_first:  # `elected` first, see `PUBLISH_DELAY`
+            yield from self._keep_member_node()
 
     def abort(self, reason: str) -> None:
         """End leadership, in any state, because the driver failed or ends; `revoked` is called."""
@@ -218,7 +218,7 @@ class ParticipantCore:
         if type(before) is not type(moved.state):
             self._due_at = None
             self._journal.record(Move("participant", before, moved.state, event))
-            self._card.moved(before, moved.state)
+            self._member.moved(before, moved.state)
             if isinstance(moved.state, m.Leaving | m.BackingOff):
                 self._last_abdication = moved.state.reason
         for effect in moved.effects:
@@ -248,7 +248,7 @@ class ParticipantCore:
                 return (yield from self._start_latch())
             case m.EndCore():
                 self.ended = True
-                yield from self._card.withdraw()
+                yield from self._member.withdraw()
             case _:
                 assert_never(effect)
         return None
@@ -257,7 +257,7 @@ class ParticipantCore:
 
     def _start_latch(self) -> Steps[Event | None]:
         """Set `_latch` before the latch starts: its first reports must not meet a closed one (Storm)."""
-        told = yield from self._card.keep()
+        told = yield from self._member.keep()
         if isinstance(told, m.LatchVetoed):
             return told
         self._latch = LatchCore(
@@ -303,8 +303,8 @@ class ParticipantCore:
         verdict = yield from self._declines.admitted(said.verdict)
         self._last_verdict = verdict
         self._journal.record(Judged(said.epoch, verdict, took))
-        self._card.judged(verdict.ready, verdict.reasons)
-        return m.GuardSaid(said.epoch, (yield from self._declines.weighed(verdict, self._card.card)))
+        self._member.judged(verdict.ready, verdict.reasons)
+        return m.GuardSaid(said.epoch, (yield from self._declines.weighed(verdict, self._member.member)))
 
     def _grant(self, leadership: Leadership) -> Event | None:
         if not self.term.grant(leadership):
@@ -326,21 +326,21 @@ class ParticipantCore:
             self._trouble = None
         return answer
 
-    # --- card and status ------------------------------------------------------------------------------
+    # --- member node and status -----------------------------------------------------------------------
 
-    def _keep_card(self, *, look: bool = False) -> Steps[None]:
+    def _keep_member_node(self, *, look: bool = False) -> Steps[None]:
         if isinstance(self.state, m.Closed):
             return
-        told = yield from self._card.keep(look=look)
+        told = yield from self._member.keep(look=look)
         if told is not None:
             yield from self._settle(self._stepped(told))
 
     def _note(self, event: Event) -> None:
-        """Note for the card and the status what the state does not hold."""
+        """Note for the member node and the status what the state does not hold."""
         if isinstance(event, m.LatchGained):
             self._trouble = None
         if isinstance(event, m.LatchGained | m.LatchVetoed):
-            self._card.note_lock(event)
+            self._member.note_lock(event)
         elif isinstance(event, _TROUBLE):
             self._trouble = event.reason
             _log.warning("election_trouble", state=type(self.state).__name__, reason=event.reason)

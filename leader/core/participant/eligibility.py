@@ -20,7 +20,7 @@ from leader.core.latch.model import Node
 from leader.elector import Verdict
 from leader.errors import RecordError, in_words
 from leader.protocol.control import Control, decode_control
-from leader.protocol.participant import Card, Participant, decode_card, decode_id, yields_to
+from leader.protocol.participant import MemberNode, Participant, decode_id, decode_member, yields_to
 from leader.protocol.paths import ElectionPaths, in_queue_order
 from leader.protocol.requests import (
     NodeMissingError,
@@ -42,11 +42,11 @@ class Eligibility:
     """The rules before a claim. They only choose the claiming participant; epoch and guard still apply.
 
     Args:
-        own: Returns this participant's present card.
+        own: Returns this participant's present member node.
         declines: Reset when a participant leads.
     """
 
-    def __init__(self, paths: ElectionPaths, own: Callable[[], Card], declines: DeclineTracker) -> None:
+    def __init__(self, paths: ElectionPaths, own: Callable[[], MemberNode], declines: DeclineTracker) -> None:
         self._paths, self._own, self._declines = paths, own, declines
         self._control = Control()
         self._yields = 0
@@ -122,9 +122,9 @@ class Eligibility:
                 return wanted
         return None
 
-    def _better_than(self, node: Node, own: Card) -> Steps[str | None]:
+    def _better_than(self, node: Node, own: MemberNode) -> Steps[str | None]:
         others = yield from self._others(node)
-        better = yields_to(own, (yield from read_cards(self._paths, others)))
+        better = yields_to(own, (yield from read_members(self._paths, others)))
         return None if better is None else better.participant.id
 
     def _others(self, node: Node) -> Steps[list[str]]:
@@ -151,23 +151,23 @@ def read_queued(paths: ElectionPaths) -> Steps[dict[str, str]]:
     return queued
 
 
-def read_cards(paths: ElectionPaths, ids: list[str] | None = None) -> Steps[list[Card]]:
-    """Read cards: those of `ids`, or all. Leaves out cards that are deleted meanwhile or cannot be read."""
+def read_members(paths: ElectionPaths, ids: list[str] | None = None) -> Steps[list[MemberNode]]:
+    """Read member nodes: those of `ids`, or all. Leaves out those that are gone or cannot be read."""
     if ids is None:
         try:
             ids = yield from get_children(paths.members)
         except NodeMissingError:
             return []
-    cards: list[Card] = []
-    found = yield from get_each(paths.cards(ids))
+    members: list[MemberNode] = []
+    found = yield from get_each(paths.members_of(ids))
     for path, (data, _) in found.items():
         with suppress(RecordError):
-            cards.append(decode_card(data, path))
-    return cards
+            members.append(decode_member(data, path))
+    return members
 
 
 class DeclineTracker:
-    """Compares a verdict with the other participants' cards. Reads them after a no or a degraded yes.
+    """Compares a verdict with the other participants' member nodes. Reads them after a no or a degraded yes.
 
     Args:
         forced_takeover_after: How long every participant must decline before the best-ranked one leads all
@@ -201,20 +201,20 @@ class DeclineTracker:
             others = yield from self._others()
         except Exception as exc:  # noqa: BLE001 - a participant that could not be read may be ready
             return _refused(verdict, f"the other participants cannot be read: {in_words(exc)}")
-        ready = [card for card in others if card.rank.unready == 0]
+        ready = [member for member in others if member.rank.unready == 0]
         if ready:
-            return _refused(verdict, f"{min(ready, key=lambda card: card.rank).participant.id} is ready")
+            return _refused(verdict, f"{min(ready, key=lambda member: member.rank).participant.id} is ready")
         _log.warning("degraded_admitted", reasons=list(verdict.reasons))
         return verdict
 
-    def weighed(self, verdict: Verdict, own: Card) -> Steps[Verdict]:
+    def weighed(self, verdict: Verdict, own: MemberNode) -> Steps[Verdict]:
         """Returns the admitted verdict; yes instead of no when a forced take-over is due."""
         if verdict.ready:
             self.reset()
             return verdict
         try:
             forced = yield from self._overrules(own, self._clock())
-        except Exception as exc:  # noqa: BLE001 - without the others' cards, the guard alone decides
+        except Exception as exc:  # noqa: BLE001 - without the others' member nodes, the guard alone decides
             _log.warning("peers_unread", error=str(exc))
             return verdict
         if not forced:
@@ -229,26 +229,26 @@ class DeclineTracker:
         left = self._since + self._limit - self._clock()
         return left if left > timedelta(0) else min(pause, self._limit / 10)
 
-    def _overrules(self, own: Card, now: timedelta) -> Steps[bool]:
-        """Reads the other cards. True if a forced take-over is due and this participant has the best rank."""
+    def _overrules(self, own: MemberNode, now: timedelta) -> Steps[bool]:
+        """True if a forced take-over is due and, of all member nodes, this participant has the best rank."""
         others = yield from self._others()
         led = (yield from exists(self._paths.leader)) is not None
-        if led or not all(card.declined for card in others):
+        if led or not all(member.declined for member in others):
             self.reset()
             return False
         if self._since is None:
             self._since = now
         if self._limit is None or now - self._since < self._limit:
             return False
-        return all(own.rank < card.rank for card in others)
+        return all(own.rank < member.rank for member in others)
 
-    def _others(self) -> Steps[list[Card]]:
-        """Returns the cards of all other participants that can take the lead, now or after a back-off."""
-        cards = yield from read_cards(self._paths)
+    def _others(self) -> Steps[list[MemberNode]]:
+        """Returns the nodes of all other participants that can take the lead, now or after a back-off."""
+        members = yield from read_members(self._paths)
         return [
-            card
-            for card in cards
-            if card.participant.id != self._me.id and card.queues and not card.nofailover
+            member
+            for member in members
+            if member.participant.id != self._me.id and member.queues and not member.nofailover
         ]
 
 

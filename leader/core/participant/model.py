@@ -257,7 +257,10 @@ Event = FromOwner | FromLatch | FromCallbacks | FromPublisher | WatchFired | Del
 
 @record
 class StartLatch:
-    """Write the card, then start a new latch. -> reports of the latch; LatchVetoed if the id is in use."""
+    """Write the member node, then start a new latch.
+
+    -> reports of the latch; LatchVetoed if the id is in use.
+    """
 
 
 @record
@@ -301,7 +304,7 @@ class Revoke:
 
 @record
 class EndCore:
-    """Delete the card and end the core."""
+    """Delete the member node and end the core."""
 
 
 class Timer(Enum):

@@ -1,4 +1,4 @@
-"""The nodes that a participant keeps for others to read: its card and, while it leads, the leader node."""
+"""The nodes that a participant keeps for others: its member node and, while it leads, the leader node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from leader.core.participant.eligibility import Eligibility, read_queued
 from leader.errors import ParticipantIdInUseError, RecordError
 from leader.protocol.control import Control, Switchover, encode_control
 from leader.protocol.ephemeral import EphemeralNode
-from leader.protocol.participant import Card, Participant, Rank, decode_card, encode_card
+from leader.protocol.participant import MemberNode, Participant, Rank, decode_member, encode_member
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.requests import Check, SetData, Steps, TransactionFailedError, transaction
 from leader.protocol.terms import LeaderInfo, Leadership, encode_leader
@@ -25,14 +25,14 @@ from leader.protocol.terms import LeaderInfo, Leadership, encode_leader
 _log = structlog.get_logger(__name__)
 
 _PATROL = 3
-"""Interval between two reads of the card, in session timeouts. There is no watch on the own card."""
+"""Interval between two reads of the own member node, in session timeouts. It is not watched."""
 
 
-class CardKeeper:
-    """Keeps the card in ZooKeeper equal to `card`. Driver thread only; any thread may read `trouble`.
+class MemberNodeKeeper:
+    """Keeps the node in ZooKeeper equal to `member`. Driver thread only; any thread may read `trouble`.
 
-    The card serves the choice among participants; safety does not depend on it. So a failed write is tried
-    again later, and does not disturb the latch.
+    The member node serves the choice among participants; safety does not depend on it. So a failed write is
+    tried again later, and does not disturb the latch.
     """
 
     def __init__(
@@ -46,45 +46,45 @@ class CardKeeper:
         nofailover: bool,
     ) -> None:
         self._session, self._clock = session, clock
-        self._node = EphemeralNode(paths.card(participant.id), self._refuse_another)
-        self.card = Card(participant, 0, Rank(reserve=reserve, id=participant.id), nofailover)
-        """The card as it should be in ZooKeeper."""
-        self._written: Card | None = None  # as it is in ZooKeeper; None if not known
+        self._node = EphemeralNode(paths.member(participant.id), self._refuse_another)
+        self.member = MemberNode(participant, 0, Rank(reserve=reserve, id=participant.id), nofailover)
+        """The member node as it should be in ZooKeeper."""
+        self._written: MemberNode | None = None  # as it is in ZooKeeper; None if not known
         self.due_at: timedelta | None = clock()
         """When the core must call `keep` with `look`."""
         self.trouble: str | None = None
-        """Why the card cannot be written: another participant has the same id."""
+        """Why the member node cannot be written: another participant has the same id."""
 
-    # --- content of the card ------------------------------------------------------------------------
+    # --- content of the member node -----------------------------------------------------------------
 
     def ready(self, ready: bool, missing: int, missing_bytes: int, reasons: tuple[str, ...]) -> bool:
         """Note this participant's readiness. It may be not ready although `missing` is 0.
 
         Returns:
-            True if it has become ready. A repeated "ready" leaves the guard's answer on the card.
+            True if it has become ready. A repeated "ready" leaves the guard's answer on the member node.
         """
         rank = replace(
-            self.card.rank, unready=0 if ready else 2, missing=missing, missing_bytes=missing_bytes
+            self.member.rank, unready=0 if ready else 2, missing=missing, missing_bytes=missing_bytes
         )
-        if ready and rank == self.card.rank:
+        if ready and rank == self.member.rank:
             return False
-        became = ready and self.card.rank.unready != 0
-        declined = self.card.declined and not became
-        self.card = replace(self.card, rank=rank, reasons=reasons, declined=declined)
+        became = ready and self.member.rank.unready != 0
+        declined = self.member.declined and not became
+        self.member = replace(self.member, rank=rank, reasons=reasons, declined=declined)
         return became
 
     def judged(self, ready: bool, reasons: tuple[str, ...]) -> None:
         """Note the guard's answer."""
-        self.card = replace(self.card, declined=not ready, reasons=() if ready else reasons)
+        self.member = replace(self.member, declined=not ready, reasons=() if ready else reasons)
 
     def moved(self, before: m.State, after: m.State) -> None:
         """Note whether this participant leads, and whether it can take the lock, now or after a back-off."""
         leads, is_out = isinstance(after, m.Leading), isinstance(after, m.Outside)
-        if leads != self.card.leads:
-            self.card = replace(self.card, leads=leads)
+        if leads != self.member.leads:
+            self.member = replace(self.member, leads=leads)
         again = isinstance(before, m.Leaving | m.BackingOff) and isinstance(after, m.InLine)
         if again or is_out or isinstance(before, m.Outside):
-            self.card = replace(self.card, queues=not is_out)
+            self.member = replace(self.member, queues=not is_out)
             self.soon()
 
     def note_lock(self, event: m.LatchGained | m.LatchVetoed) -> None:
@@ -92,23 +92,23 @@ class CardKeeper:
 
         After a veto without `at_once`, the others do not wait for this participant until its next try.
         """
-        queues = isinstance(event, m.LatchGained) or (event.at_once and self.card.queues)
-        if queues != self.card.queues:
-            self.card = replace(self.card, queues=queues)
+        queues = isinstance(event, m.LatchGained) or (event.at_once and self.member.queues)
+        if queues != self.member.queues:
+            self.member = replace(self.member, queues=queues)
             if not queues:
                 self.soon()
 
-    # --- writing the card ---------------------------------------------------------------------------
+    # --- writing the member node --------------------------------------------------------------------
 
     def soon(self) -> None:
         """Make the next `keep` due now."""
         self.due_at = self._clock()
 
     def keep(self, *, look: bool = False) -> Steps[m.LatchVetoed | m.Poked | None]:
-        """Write the card, if it has changed.
+        """Write the member node, if it has changed.
 
         Args:
-            look: True to read the node although `card` has not changed: another client may have changed it.
+            look: True to read the node although `member` has not changed: another client may have changed it.
 
         Returns:
             LatchVetoed if another participant has the same id; Poked if that is over; else None.
@@ -121,16 +121,16 @@ class CardKeeper:
             return None
         if self.due_at is None:
             self.due_at = self._clock() + facts.timeout * _PATROL
-        wanted = replace(self.card, session_id=session_id)
+        wanted = replace(self.member, session_id=session_id)
         before, self._written = self._written, None
         try:
             if look or wanted != before:
-                yield from self._node.keep(encode_card(wanted), session_id, watch=False)
+                yield from self._node.keep(encode_member(wanted), session_id, watch=False)
         except ParticipantIdInUseError as exc:
             self.trouble = str(exc)
             self._retry()
             return m.LatchVetoed(str(exc))
-        except Exception as exc:  # noqa: BLE001 - safety needs no card; the latch handles its own failures
+        except Exception as exc:  # noqa: BLE001 - safety needs no member node; the latch handles its own failures
             _log.warning("card_not_written", error=str(exc))
             self._retry()
             return None
@@ -139,7 +139,7 @@ class CardKeeper:
         return m.Poked() if was_in_use else None  # the back-off may end
 
     def withdraw(self) -> Steps[None]:
-        """Delete the card, if there is a connection. Otherwise the end of the session deletes it."""
+        """Delete the member node, if there is a connection. Otherwise the end of the session deletes it."""
         facts = self._session.liveness.facts
         if not facts.is_connected:
             return
@@ -149,12 +149,12 @@ class CardKeeper:
             _log.info("card_left_to_session_end", error=str(exc))
 
     def _refuse_another(self, data: bytes) -> None:
-        """Raises ParticipantIdInUseError if `data` is another process's card. Else it may be replaced."""
+        """Raises ParticipantIdInUseError if another process wrote `data`. Else it may be replaced."""
         try:
-            holder = decode_card(data, self._node.path).participant
+            holder = decode_member(data, self._node.path).participant
         except RecordError:
-            return  # not a card: it may be replaced
-        if holder != self.card.participant:
+            return  # not a member node: it may be replaced
+        if holder != self.member.participant:
             raise ParticipantIdInUseError(
                 path=self._node.path, holder=f"{holder.host}:{holder.port}", boot_id=holder.boot_id
             )

@@ -371,7 +371,7 @@ def test_an_unready_head_of_the_queue_yields_to_a_ready_one(bench: Bench, eventu
 
     def known() -> bool:
         views = leader.elector.get_all_participants()
-        return [view.card is not None and view.card.rank.unready for view in views] == [1, 2, 0]
+        return [view.member is not None and view.member.rank.unready for view in views] == [1, 2, 0]
 
     eventually(known, what="all know how ready the others are")
     leader.elector.close(LONG)

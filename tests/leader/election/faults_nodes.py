@@ -58,7 +58,7 @@ class NodeFaults:
 
     def _delete_card(self) -> str | None:
         victim = self._stage.anybody()
-        return self._stage.operate(rq.Delete(self._stage.simulator.paths.card(victim.name)), victim.name)
+        return self._stage.operate(rq.Delete(self._stage.simulator.paths.member(victim.name)), victim.name)
 
     def _stranger(self) -> str | None:
         """Another client queues for some time, with a latch such as Curator's, and may lead."""

@@ -24,7 +24,7 @@ from leader.core.latch.steps import PlainClaimant
 from leader.core.participant.claim import EpochClaimant
 from leader.core.participant.eligibility import DeclineTracker, Eligibility
 from leader.errors import LeaderError
-from leader.protocol.participant import Card, Participant, Rank
+from leader.protocol.participant import MemberNode, Participant, Rank
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.requests import NotPermittedError, TransactionFailedError
 from nimbus.localstack.zookeeper import ZooKeeperServer
@@ -405,7 +405,7 @@ def test_a_refusal_by_an_access_list_does_not_count_as_a_latch_that_is_gone() ->
     node = Node("mine", 7)
     paths, me = ElectionPaths("/e"), Participant("a")
     declines = DeclineTracker(paths, me, None, lambda: timedelta(0))
-    eligibility = Eligibility(paths, lambda: Card(me, 7, Rank()), declines)
+    eligibility = Eligibility(paths, lambda: MemberNode(me, 7, Rank()), declines)
     claimant = EpochClaimant(paths, me, eligibility, newest_schema=1, hanging=lambda: None)
     for steps in (PlainClaimant("/q").claim(node), PlainClaimant("/q").prove(node), claimant.prove(node)):
         next(steps)

@@ -165,7 +165,7 @@ def test_the_lock_queue_stands_in_one_queue_with_curators_latch_and_gets_its_epo
     eventually(lambda: participants.ids() == ["ours", "theirs"])
     assert theirs.participants == [("ours", True), ("theirs", False)]
     views = ours.queue.get_all_participants()
-    assert [(view.participant.id, view.is_leader, view.card is None) for view in views] == [
+    assert [(view.participant.id, view.is_leader, view.member is None) for view in views] == [
         ("ours", True, False),
         ("theirs", False, True),
     ]
@@ -187,7 +187,7 @@ def test_the_lock_queue_stands_in_one_queue_with_curators_latch_and_gets_its_epo
 
 
 @thorough
-def test_an_unready_head_of_the_queue_yields_to_nobody_who_has_no_card(
+def test_an_unready_head_of_the_queue_yields_to_nobody_who_has_no_member_node(
     participants: Participants, curator: Curator, zk_root: str, eventually: Eventually
 ) -> None:
     """The readiness of a foreign client is not known, so it is not preferred; the guard decides."""

@@ -44,7 +44,7 @@ class Step:
 
 CREATES = (Op.CREATE, Op.CREATE2)
 WHILE_TAKING_THE_LEAD = [
-    Step("card", (Op.MULTI,), ("/members/",)),
+    Step("member node", (Op.MULTI,), ("/members/",)),
     Step("join", CREATES, ("-latch-",)),
     Step("look: children", (Op.GET_CHILDREN, Op.GET_CHILDREN2), ("/leader-lock",)),
     Step("look: own node", (Op.EXISTS,), ("-latch-",)),

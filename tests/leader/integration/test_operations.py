@@ -135,7 +135,7 @@ def test_a_switchover_to_who_cannot_lead_is_refused_and_changes_nothing(
     election.queues["lame"].publish_readiness(False, missing=3, reasons=("3 files missing",))
     election.eventually(
         lambda: any(
-            view.card is not None and view.card.rank.unready == 2
+            view.member is not None and view.member.rank.unready == 2
             for view in election.queues["a"].get_all_participants()
         )
     )
@@ -215,7 +215,7 @@ def test_a_latch_whose_id_cannot_name_a_node_disturbs_nobody(election: Election,
         latch = f"{ElectionPaths(election.root).queue}/_c_00-latch-"
         before = stranger.create(latch, strange.encode(), ephemeral=True, sequence=True)
         b = election.join("b")
-        b.publish_readiness(False)  # so it reads the cards of the others before it claims
+        b.publish_readiness(False)  # so it reads the member nodes of the others before it claims
         election.eventually(lambda: b.status().position == 2, what="b stands behind it")
         stranger.create(latch, strange.encode(), ephemeral=True, sequence=True)
 

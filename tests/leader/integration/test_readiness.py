@@ -25,7 +25,7 @@ def test_a_change_of_readiness_is_seen_by_the_others_and_changes_who_is_next(
 
     def seen() -> dict[str, int]:
         views = leader.queue.get_all_participants()
-        return {view.participant.id: view.card.rank.missing for view in views if view.card is not None}
+        return {view.participant.id: view.member.rank.missing for view in views if view.member is not None}
 
     eventually(lambda: seen() == {"a": 0, "b": 2, "c": 0})
     following = next_in_line(leader.queue.get_all_participants())

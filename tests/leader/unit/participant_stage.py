@@ -16,7 +16,7 @@ from leader.errors import ZooKeeperUnavailableError
 from leader.journal import DeferredJournal, LogJournal
 from leader.protocol import requests as rq
 from leader.protocol.control import Control, encode_control
-from leader.protocol.participant import Card, decode_card
+from leader.protocol.participant import MemberNode, decode_member
 from leader.protocol.paths import ElectionPaths, in_queue_order
 from leader.protocol.requests import drive
 from tests.leader.expiring_zookeeper import ExpiringConnection, ExpiringZooKeeper
@@ -137,10 +137,10 @@ class Member:
         else:
             self.post(drained)
 
-    def card(self) -> Card | None:
-        """Our card, read from ZooKeeper."""
-        node = self._server.zookeeper.tree.get(PATHS.card(self.name))
-        return None if node is None else decode_card(node.data, "")
+    def member(self) -> MemberNode | None:
+        """Our member node, read from ZooKeeper."""
+        node = self._server.zookeeper.tree.get(PATHS.member(self.name))
+        return None if node is None else decode_member(node.data, "")
 
     def publish_readiness(self, ready: bool) -> None:
         """Like `LeaderLockQueue.publish_readiness`."""

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from leader import Card, Participant, ParticipantView, Rank
+from leader import MemberNode, Participant, ParticipantView, Rank
 from leader.cli.main import Election, _table, _view
 
 REASON = "one file\n0  forged  10.0.0.1:1  yes\x1b[2J"
 WHO = Participant("a", "host\r", 1)
-VIEW = ParticipantView(WHO, 0, False, "n", 1, Card(WHO, 1, Rank(unready=2, id="a"), reasons=(REASON,)))
+VIEW = ParticipantView(WHO, 0, False, "n", 1, MemberNode(WHO, 1, Rank(unready=2, id="a"), reasons=(REASON,)))
 SESSION: Any = None
 
 

@@ -139,7 +139,7 @@ def test_a_leader_node_that_is_deleted_as_soon_as_it_was_written_is_written_agai
     assert server.zookeeper.tree.get(PATHS.leader) is not None
 
 
-def test_a_leader_whose_leader_node_cannot_be_written_says_on_its_card_that_it_leads() -> None:
+def test_a_leader_whose_leader_node_cannot_be_written_says_on_its_member_node_that_it_leads() -> None:
     server = Server()
     one, two = server.member("one"), server.member("two")
     for member in (one, two):
@@ -156,9 +156,9 @@ def test_a_leader_whose_leader_node_cannot_be_written_says_on_its_card_that_it_l
 
     assert two.told == [("elected", 2)]
     assert server.zookeeper.tree.get(PATHS.leader) is None
-    card = two.card()
-    assert card is not None
-    assert card.leads
+    member = two.member()
+    assert member is not None
+    assert member.leads
 
 
 def test_a_leader_whose_leader_node_is_written_at_the_second_try_is_in_no_trouble_after_it() -> None:
@@ -416,9 +416,9 @@ def test_readiness_that_is_said_again_does_not_end_a_back_off_and_does_once_it_h
         server.wait(timedelta(seconds=1))
 
     assert len(one.asked) == asked
-    card = one.card()
-    assert card is not None
-    assert card.declined, "for the others, too, its guard has not changed its mind"
+    member = one.member()
+    assert member is not None
+    assert member.declined, "for the others, too, its guard has not changed its mind"
     one.publish_readiness(False)
     one.publish_readiness(True)
     server.settle()

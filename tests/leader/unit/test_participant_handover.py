@@ -18,7 +18,7 @@ def _pair(server: Server) -> tuple[Member, Member]:
     return one, two
 
 
-def test_who_has_handed_over_takes_its_card_away_and_ends() -> None:
+def test_who_has_handed_over_takes_its_member_node_away_and_ends() -> None:
     server = Server()
     one, two = _pair(server)
 
@@ -26,18 +26,18 @@ def test_who_has_handed_over_takes_its_card_away_and_ends() -> None:
     server.settle()
 
     assert two.told == [("elected", 2)]
-    assert one.card() is None
+    assert one.member() is None
     assert one.core.ended
 
 
-def test_who_has_nobody_to_hand_over_to_takes_its_card_away_at_once() -> None:
+def test_who_has_nobody_to_hand_over_to_takes_its_member_node_away_at_once() -> None:
     server = Server()
     _, two = _pair(server)
 
     two.post(m.CloseAsked())
     server.settle()
 
-    assert two.card() is None
+    assert two.member() is None
     assert two.core.ended
 
 
@@ -73,6 +73,6 @@ def test_electable_is_told_without_a_word_to_zookeeper_and_the_others_learn_of_i
     assert asked == []
     server.settle()
     assert server.zookeeper.tree.get(PATHS.leader) is not None
-    card = two.card()
-    assert card is not None
-    assert card.leads
+    member = two.member()
+    assert member is not None
+    assert member.leads

@@ -1,4 +1,4 @@
-"""Readiness decides between participants: forced take-overs, degraded verdicts, and what a card says."""
+"""Readiness decides between participants: forced take-overs, degraded verdicts, what member nodes say."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leader import Participant, ParticipantView, Verdict, next_in_line
 from leader.core.participant import model as m
 from leader.errors import ZooKeeperUnavailableError
 from leader.protocol import requests as rq
-from leader.protocol.participant import Card, Rank, encode_card
+from leader.protocol.participant import MemberNode, Rank, encode_member
 from leader.runtime.callbacks import checked
 from tests.leader.unit.participant_stage import NO, PATHS, YES, Member, Server
 
@@ -89,18 +89,18 @@ def test_a_ready_participant_that_cannot_claim_does_not_keep_others_from_a_force
     assert [kind for kind, _ in left.told] == ["elected"]
 
 
-def test_a_card_stays_small_however_many_reasons_a_guard_gives() -> None:
+def test_a_member_node_stays_small_however_many_reasons_a_guard_gives() -> None:
     server = Server()
     one = server.member("one")
     one.answer_at_once = Verdict(False, tuple(f"release {n}: " + "x" * 1_000 for n in range(10_000)))
     one.post(m.AddAsked())
     server.settle()
 
-    card = one.card()
-    assert card is not None
-    assert card.declined
-    assert card.reasons[0].startswith("release 0: ")
-    assert len(encode_card(card)) < 4_096
+    member = one.member()
+    assert member is not None
+    assert member.declined
+    assert member.reasons[0].startswith("release 0: ")
+    assert len(encode_member(member)) < 4_096
 
 
 DEGRADED = Verdict(True, ("release 3 is nowhere",), degraded=True)
@@ -132,10 +132,10 @@ def test_a_degraded_verdict_is_refused_while_another_participant_is_ready_though
         server.settle()
 
     server.wait(timedelta(seconds=30))
-    card, status = one.card(), one.core.status()
+    member, status = one.member(), one.core.status()
     assert one.told == []
-    assert card is not None
-    assert card.declined
+    assert member is not None
+    assert member.declined
     assert "release 3 is nowhere; other is ready" in status.why()
 
     other.publish_readiness(False)
@@ -193,8 +193,8 @@ def test_the_best_ranked_of_those_that_decline_is_forced_to_lead() -> None:
 
 def _place(name: str, unready: int = 0, *, reserve: int = 0, is_leader: bool = False) -> ParticipantView:
     participant = Participant(name, "h", 1)
-    card = Card(participant, 1, Rank(unready=unready, reserve=reserve, id=name))
-    return ParticipantView(participant, 0, is_leader, name, 1, card)
+    member = MemberNode(participant, 1, Rank(unready=unready, reserve=reserve, id=name))
+    return ParticipantView(participant, 0, is_leader, name, 1, member)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def _place(name: str, unready: int = 0, *, reserve: int = 0, is_leader: bool = F
         ([_place("a", reserve=1), _place("b", 2)], "a"),
         ([_place("b", 2), _place("a", reserve=1)], "a"),
         ([_place("a", reserve=1), _place("b", reserve=1)], "a"),
-        ([replace(_place("stranger"), card=None), _place("a")], "stranger"),
+        ([replace(_place("stranger"), member=None), _place("a")], "stranger"),
     ],
 )
 def test_next_in_line_is_the_first_unless_it_yields_to_a_better_one(
@@ -230,13 +230,13 @@ def test_a_participant_whose_bar_is_gone_counts_again_among_those_that_can_lead(
     barred.publish_readiness(True)
     barred.post(m.AddAsked())
     server.settle()
-    barred.core._card.note_lock(m.LatchVetoed("its schema is newer"))
+    barred.core._member.note_lock(m.LatchVetoed("its schema is newer"))
     barred.post(m.AbdicationAsked("as after a veto"))
     server.wait(timedelta(seconds=5))
 
-    card = barred.card()
-    assert card is not None
-    assert card.queues
+    member = barred.member()
+    assert member is not None
+    assert member.queues
 
 
 @pytest.mark.parametrize("verdict", [Verdict(True, None, degraded=True), Verdict(False, None)])  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from kazoo.exceptions import BadVersionError, NoNodeError, RolledBackError, RuntimeInconsistency
 
-from leader import Card, ElectionConfigError, LeaderInfo, Participant, Rank, RecordError
+from leader import ElectionConfigError, LeaderInfo, MemberNode, Participant, Rank, RecordError
 from leader.protocol.control import (
     Control,
     Pause,
@@ -17,7 +17,7 @@ from leader.protocol.control import (
     decode_control,
     encode_control,
 )
-from leader.protocol.participant import decode_card, decode_id, encode_card, encode_id
+from leader.protocol.participant import decode_id, decode_member, encode_id, encode_member
 from leader.protocol.paths import ElectionPaths, checked_root, in_queue_order, new_latch_prefix
 from leader.protocol.terms import (
     ComponentInfo,
@@ -62,7 +62,10 @@ def test_paths_are_below_the_root() -> None:
 
     assert paths.latch("x") == "/prod/nimbus/leader-lock/x"
     assert (paths.epoch, paths.leader) == ("/prod/nimbus/epoch", "/prod/nimbus/leader")
-    assert (paths.card("a"), paths.component("c")) == ("/prod/nimbus/members/a", "/prod/nimbus/components/c")
+    assert (paths.member("a"), paths.component("c")) == (
+        "/prod/nimbus/members/a",
+        "/prod/nimbus/components/c",
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,14 +89,14 @@ def test_a_port_that_is_none_is_refused() -> None:
 
 def test_what_is_written_is_read_back() -> None:
     info = LeaderInfo(WHO, 9, 1 << 60)
-    card = Card(WHO, 5, Rank(2, 3, 4, 1, "a"), nofailover=True, reasons=("x", "y"), declined=True)
+    member = MemberNode(WHO, 5, Rank(2, 3, 4, 1, "a"), nofailover=True, reasons=("x", "y"), declined=True)
     control = Control(Pause("a", "upgrade"), Switchover("b", 7, "rack 4"))
 
     assert decode_leader(encode_leader(info), "/l") == info
     assert decode_id(encode_id(WHO), "/p") == "a"
     assert decode_epoch(encode_epoch(EpochRecord(41, "l", 2)), "/e") == EpochRecord(41, "l", 2)
     assert decode_epoch(b'{"schema": 1, "epoch": 3}', "/e") == EpochRecord(3)
-    assert decode_card(encode_card(card), "/m/a") == card
+    assert decode_member(encode_member(member), "/m/a") == member
     assert decode_control(encode_control(control), "/c") == control
     assert decode_control(encode_control(Control()), "/c") == Control()
 
@@ -134,11 +137,11 @@ def test_what_is_not_ours_is_refused_with_its_path(data: bytes, words: str) -> N
 
 @pytest.mark.parametrize("wrong", [{"port": 99_999}, {"id": "a/b"}, {"id": ""}])
 def test_a_participant_that_cannot_be_is_a_record_that_is_not_ours(wrong: dict[str, object]) -> None:
-    card = Card(Participant("a", "h", 1, "b"), 7, Rank(id="a"))
-    data = json.dumps(json.loads(encode_card(card)) | wrong).encode()
+    member = MemberNode(Participant("a", "h", 1, "b"), 7, Rank(id="a"))
+    data = json.dumps(json.loads(encode_member(member)) | wrong).encode()
 
     with pytest.raises(RecordError, match="/m/a contains no valid participant"):
-        decode_card(data, "/m/a")
+        decode_member(data, "/m/a")
 
 
 def test_ranks_have_a_best_one_and_ready_beats_all_else() -> None:

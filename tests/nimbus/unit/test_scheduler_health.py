@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from blobsync import Readiness, ReleaseReadiness, ReleaseRef, ReleaseState, SyncProgress
-from leader import Card, ElectionStatus, Participant, ParticipantView, Phase, Rank, Verdict
+from leader import ElectionStatus, MemberNode, Participant, ParticipantView, Phase, Rank, Verdict
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import HostId, PipelineName, ReleaseDigest, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
@@ -45,10 +45,10 @@ class PlayedElection:
 
     def get_all_participants(self) -> list[ParticipantView]:
         """The leader, one that is not ready, and one that is."""
-        cards = [Card(Participant(name), 1, Rank(unready, id=name)) for name, unready in QUEUE.items()]
+        members = [MemberNode(Participant(name), 1, Rank(lack, id=name)) for name, lack in QUEUE.items()]
         return [
-            ParticipantView(card.participant, place, place == 0, "", 1, card)
-            for place, card in enumerate(cards)
+            ParticipantView(member.participant, place, place == 0, "", 1, member)
+            for place, member in enumerate(members)
         ]
 
 

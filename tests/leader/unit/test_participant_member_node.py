@@ -1,4 +1,4 @@
-"""A participant's card, over a ZooKeeper in memory: corrected, whatever other clients do to it."""
+"""A participant's member node, over a ZooKeeper in memory: corrected, whatever other clients do to it."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from datetime import timedelta
 from leader.core.latch import model as latch_m
 from leader.core.participant import model as m
 from leader.protocol import requests as rq
-from leader.protocol.participant import decode_card
+from leader.protocol.participant import decode_member
 from tests.leader.unit.participant_stage import PATHS, S, Server
 
 
-def test_a_card_that_somebody_deleted_is_soon_there_again() -> None:
+def test_a_member_node_that_somebody_deleted_is_soon_there_again() -> None:
     server = Server()
     one = server.member("one")
     one.post(m.AddAsked())
     server.settle()
 
-    server.delete(PATHS.card("one"))
+    server.delete(PATHS.member("one"))
     server.wait(4 * S)
 
-    card = one.card()
-    assert card is not None
-    assert card.leads
+    member = one.member()
+    assert member is not None
+    assert member.leads
 
 
-def test_a_card_that_somebody_wrote_over_is_soon_as_it_was() -> None:
+def test_a_member_node_that_somebody_wrote_over_is_soon_as_it_was() -> None:
     server = Server()
     one = server.member("one")
     one.post(m.AddAsked())
     server.settle()
-    before = one.card()
+    before = one.member()
 
-    server.zookeeper.write(rq.SetData(PATHS.card("one"), b"scribble"))
+    server.zookeeper.write(rq.SetData(PATHS.member("one"), b"scribble"))
     server.wait(4 * S)
 
-    assert one.card() == before
+    assert one.member() == before
     assert one.told == [("elected", 1)]
 
 
@@ -48,19 +48,19 @@ def test_an_earlier_start_of_the_same_participant_is_waited_for_no_longer_than_i
     again = server.member("one", boot_id="another", requeue_backoff_min=timedelta(seconds=25))
     again.post(m.AddAsked())
 
-    server.wait(2 * S)  # the session's end, the next look at the card, and some proofs
+    server.wait(2 * S)  # the session's end, the next look at the member node, and some proofs
 
     assert [kind for kind, _ in again.told] == ["elected"]
 
 
-def test_a_card_that_cannot_be_written_for_a_reason_nobody_foresaw_is_written_later() -> None:
+def test_a_member_node_that_cannot_be_written_for_a_reason_nobody_foresaw_is_written_later() -> None:
     server = Server()
     one = server.member("one")
     one.post(m.AddAsked())
     server.settle()
 
     def no_more_threads(request: rq.Request) -> None:
-        if getattr(request, "path", "") == PATHS.card("one"):
+        if getattr(request, "path", "") == PATHS.member("one"):
             raise RuntimeError("can't start new thread")
 
     one.before = no_more_threads
@@ -70,17 +70,17 @@ def test_a_card_that_cannot_be_written_for_a_reason_nobody_foresaw_is_written_la
     one.before = lambda _request: None
     server.wait(S / 2)
 
-    node = server.zookeeper.tree.get(PATHS.card("one"))
+    node = server.zookeeper.tree.get(PATHS.member("one"))
     assert node is not None
-    assert decode_card(node.data, "").rank.missing == 3
+    assert decode_member(node.data, "").rank.missing == 3
 
 
-def test_a_card_that_another_has_made_meanwhile_is_not_written_over() -> None:
+def test_a_member_node_that_another_has_made_meanwhile_is_not_written_over() -> None:
     server = Server()
     one = server.member("one")
     one.post(m.AddAsked())
     server.settle()
-    server.delete(PATHS.card("one"))
+    server.delete(PATHS.member("one"))
     twin = server.member("one", boot_id="twin")
     twin.post(m.AddAsked())
     server.settle()
@@ -88,9 +88,9 @@ def test_a_card_that_another_has_made_meanwhile_is_not_written_over() -> None:
     one.inbox.append(lambda: one.core.readiness(True, 0, 0, ()))
     server.settle()
 
-    node = server.zookeeper.tree.get(PATHS.card("one"))
+    node = server.zookeeper.tree.get(PATHS.member("one"))
     assert node is not None
-    assert node.owner == decode_card(node.data, "").session_id
+    assert node.owner == decode_member(node.data, "").session_id
 
 
 def test_without_a_connection_a_participant_outside_the_queue_has_a_timer_again_and_again() -> None:

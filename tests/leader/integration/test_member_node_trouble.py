@@ -1,4 +1,4 @@
-"""A participant whose card could not be written still joins the queue when ZooKeeper answers."""
+"""A participant whose member node could not be written still joins the queue when ZooKeeper answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from leader import (
     ZooKeeperConfig,
     ZooKeeperSession,
 )
-from leader.protocol.participant import Card, Rank, encode_card
+from leader.protocol.participant import MemberNode, Rank, encode_member
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.fault_proxy.proxy import FaultProxy, Op
 
@@ -63,7 +63,7 @@ def earlier(zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperSession]:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_participant_joins_in_the_end_when_the_connection_broke_as_it_wrote_its_card(
+def test_participant_joins_in_the_end_when_the_connection_broke_as_it_wrote_its_member_node(
     queue: LeaderLockQueue,
     earlier: ZooKeeperSession,
     proxy: FaultProxy,
@@ -71,18 +71,18 @@ def test_participant_joins_in_the_end_when_the_connection_broke_as_it_wrote_its_
     eventually: Callable[..., None],
     after: bool,
 ) -> None:
-    card = ElectionPaths(zk_root).card("a")
-    old = encode_card(
-        Card(Participant("a", "127.0.0.1", 1, "earlier"), earlier.session_id or 0, Rank(id="a"))
+    member = ElectionPaths(zk_root).member("a")
+    old = encode_member(
+        MemberNode(Participant("a", "127.0.0.1", 1, "earlier"), earlier.session_id or 0, Rank(id="a"))
     )
-    earlier.call(earlier.client.create_async, card, old, ephemeral=True, makepath=True)
+    earlier.call(earlier.client.create_async, member, old, ephemeral=True, makepath=True)
     # The first write belongs to the connection, the second to the join: for both, the name is in use. The
     # third belongs to the next try to join.
     cut = proxy.cut_after if after else proxy.cut_before
-    trap = cut(Op.MULTI, nth=3, when=lambda request: request.mentions(card))
+    trap = cut(Op.MULTI, nth=3, when=lambda request: request.mentions(member))
 
     queue.add_to_leader_lock_queue()
     assert trap.wait(LONG)
-    earlier.call(earlier.client.delete_async, card)
+    earlier.call(earlier.client.delete_async, member)
 
     eventually(queue.is_leader, within_s=60, what="it joins")
