@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from nimbus.localstack.ports import LOOPBACK, require_free
+from nimbus.localstack.ports import LOOPBACK, http_answer, require_free
 from nimbus.localstack.process import ManagedProcess
 from nimbus.localstack.s3 import DATA_ACCESS_KEY, S3Server
 from nimbus.localstack.zookeeper import ZooKeeperServer
@@ -170,14 +170,11 @@ class SchedulerProcess(ManagedProcess):
         return self._words
 
     def _answers(self) -> bool:
-        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=_ASK_DEADLINE_S)
         try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == http.client.OK
+            status, _ = http_answer(self.port, "/readyz", _ASK_DEADLINE_S)
         except (OSError, http.client.HTTPException):
             return False
-        finally:
-            connection.close()
+        return status == http.client.OK
 
 
 class WorkerProcess(ManagedProcess):

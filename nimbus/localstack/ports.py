@@ -7,12 +7,13 @@ then the server could not start again.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import secrets
 import socket
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from nimbus.localstack.errors import PortBusyError
@@ -36,6 +37,19 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def http_answer(
+    port: int, path: str, deadline_s: float, method: str = "GET", headers: Mapping[str, str] | None = None
+) -> tuple[int, bytes]:
+    """Status and body of a loopback server's answer. Raises OSError or HTTPException if there is none."""
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=deadline_s)
+    try:
+        connection.request(method, path, headers=headers or {})
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
 
 
 def free_port(taken: Collection[int] = ()) -> int:

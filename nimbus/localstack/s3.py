@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from nimbus.localstack.errors import LocalStackError, ProcessStateError, ToolMissingError
-from nimbus.localstack.ports import LOOPBACK, free_port, require_free
+from nimbus.localstack.ports import LOOPBACK, free_port, http_answer, require_free
 from nimbus.localstack.process import ManagedProcess
 
 REGION = "us-east-1"
@@ -108,24 +108,15 @@ class S3Server(ManagedProcess):
         return [str(rclone), "serve", "s3", f"--addr={LOOPBACK}:{self.port}", *_OPTIONS, str(self.objects)]
 
     def _answers(self) -> bool:
-        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=_ASK_DEADLINE_S)
         try:
-            connection.request("GET", "/")
-            connection.getresponse()  # a refusal, because it is unsigned, but the server works
+            http_answer(self.port, "/", _ASK_DEADLINE_S)  # a refusal, as it is unsigned, but the server works
         except (OSError, http.client.HTTPException):
             return False
-        finally:
-            connection.close()
         return True
 
     def _put_bucket(self, name: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=_ASK_DEADLINE_S)
-        try:
-            connection.request("PUT", f"/{name}", headers=self._signed("PUT", f"/{name}"))
-            response = connection.getresponse()
-            return response.status, response.read()
-        finally:
-            connection.close()
+        headers = self._signed("PUT", f"/{name}")
+        return http_answer(self.port, f"/{name}", _ASK_DEADLINE_S, method="PUT", headers=headers)
 
     def _signed(self, method: str, path: str) -> dict[str, str]:
         """Headers of a request without body or query, signed.

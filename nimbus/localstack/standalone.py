@@ -17,7 +17,7 @@ from typing import Any
 
 from nimbus.java import find_java
 from nimbus.localstack.errors import ToolMissingError
-from nimbus.localstack.ports import LOOPBACK, require_free
+from nimbus.localstack.ports import LOOPBACK, http_answer, require_free
 from nimbus.localstack.process import ManagedProcess, Report, silent
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
@@ -59,15 +59,11 @@ class _SparkDaemon(ManagedProcess):
 
     def state(self) -> dict[str, Any]:
         """Its state as JSON; empty if it does not answer."""
-        connection = http.client.HTTPConnection(LOOPBACK, self._page_port, timeout=_ASK_DEADLINE_S)
         try:
-            connection.request("GET", "/json/")
-            answer = connection.getresponse()
-            said = json.loads(answer.read()) if answer.status == http.client.OK else {}
+            status, body = http_answer(self._page_port, "/json/", _ASK_DEADLINE_S)
+            said = json.loads(body) if status == http.client.OK else {}
         except (OSError, http.client.HTTPException, ValueError):
             return {}
-        finally:
-            connection.close()
         return said if isinstance(said, dict) else {}
 
     @abstractmethod
