@@ -171,7 +171,7 @@ class ReplicaBoard:
         """
         self._store.delete(keys.replica(host))
 
-    def look(self, digest: str, max_age: timedelta = MAX_AGE) -> Replicas:
+    def read(self, digest: str, max_age: timedelta = MAX_AGE) -> Replicas:
         """Find out which hosts have a release now.
 
         Raises:
@@ -252,7 +252,7 @@ def wait_for_replicas(
     replicas, trouble = Replicas(digest, (), (), ()), ""
     while True:
         try:
-            replicas, trouble = board.look(digest, max_age), ""
+            replicas, trouble = board.read(digest, max_age), ""
         except BlobSyncError as exc:
             if not exc.retryable:
                 raise

@@ -145,8 +145,8 @@ class Auditor:
             self._seen[key] = _of_size(key, size, new[key].size_bytes)
         sound = [key for key in new if self._seen[key] is None]
         # Deep checks run one after the other, since each takes memory.
-        look = partial(self._flaw_of, new)
-        found = map(look, sound) if self._deep else self._side_by_side(look, sound)
+        flaw_of = partial(self._flaw_of, new)
+        found = map(flaw_of, sound) if self._deep else self._side_by_side(flaw_of, sound)
         for key, flaw in zip(sound, found, strict=True):
             self._seen[key] = flaw
             if not self._deep:
@@ -163,7 +163,7 @@ class Auditor:
                 pool.shutdown(cancel_futures=True)
                 raise
 
-    def _look(self, key: str, item: StoredObject) -> None:
+    def _read(self, key: str, item: StoredObject) -> None:
         if isinstance(item, Pack):
             read: Reader = StoreReader(self._store, key)
             if self._deep:  # in memory, since it is hashed as a whole and member by member
@@ -185,14 +185,14 @@ class Auditor:
         return self._call(lambda: self._store.size(key))
 
     def _flaw_of(self, items: Mapping[str, StoredObject], key: str) -> Flaw | None:
-        return self._judged(key, lambda: self._look(key, items[key]))
+        return self._judged(key, lambda: self._read(key, items[key]))
 
-    def _judged(self, key: str, look: Callable[[], Result]) -> Result | Flaw:
-        """The result of `look`, or the flaw that it finds."""
+    def _judged(self, key: str, read: Callable[[], Result]) -> Result | Flaw:
+        """The result of `read`, or the flaw that it finds."""
 
         def judge() -> Result | Flaw:
             try:
-                return read_again_if_wrong(look)
+                return read_again_if_wrong(read)
             except BlobNotFoundError:
                 return Flaw(key, Fault.MISSING, "there is no such object")
             except WRONG_BYTES as exc:

@@ -148,7 +148,7 @@ class BucketLease:
         """Delete it. If that fails, it expires."""
         self._delete()
 
-    def look(self, prefix: str) -> tuple[datetime, list[LiveLease]]:
+    def others(self, prefix: str) -> tuple[datetime, list[LiveLease]]:
         """The store's time, and the leases that are valid now. Call it after the write, never before.
 
         Args:
@@ -259,7 +259,7 @@ def publish_lease(
     lease = BucketLease(store, keys.publish_lease(uuid.uuid4().hex), data, lapsed, clock_s)
     with lease, lease.renewed("blobsync-publish-lease"):
         until_s = clock_s() + COLLECTION_PATIENCE.total_seconds()
-        while lease.look(keys.COLLECT_LEASES)[1]:
+        while lease.others(keys.COLLECT_LEASES)[1]:
             store.stopping.wait(1.0)
             store.raise_if_stopped()
             if clock_s() > until_s:
@@ -267,7 +267,7 @@ def publish_lease(
                     f"a collection has been deleting for {COLLECTION_PATIENCE} in the bucket; publish again "
                     f"when the leases below {keys.COLLECT_LEASES} are gone"
                 )
-            lease.write()  # `look` takes the store's time from it
+            lease.write()  # `others` takes the store's time from it
         yield lease
 
 

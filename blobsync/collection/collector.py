@@ -1,20 +1,22 @@
 """Collects garbage in the object store, in two runs: one condemns, a later one, after a grace, deletes.
 
-Guarantees. An object is deleted only if an earlier run condemned it at least the grace ago, if it has
-not been written since, and if a new look, made while no publish runs, finds that no release needs it: neither
-a kept one, nor another visible one that is not deleted before it. Kept are the releases that the caller
-names, those published recently, and the newest of each name. An object is never deleted because something
-else is missing: manifests and layouts of kept releases must be readable, the listing must be complete as far
-as can be seen, and no more than a share is deleted at once. Keys that this library did not make are left.
+Guarantees. An object is deleted only if an earlier run condemned it at least the grace ago, if it has not
+been written since, and if a new listing, made while no publish runs, shows that no release needs it:
+neither a kept one, nor another visible one that is not deleted before it. Kept are the releases that the
+caller names, those published recently, and the newest of each name. An object is never deleted because
+something else is missing: manifests and layouts of kept releases must be readable, the listing must be
+complete as far as can be seen, and no more than a share is deleted at once. Keys that this library did
+not make are left.
 
-Publishes and deletions exclude each other by leases (`blobsync.bucket.leases`). Two collections at once do no
-harm: each deletes only objects that are due by its own look and are still condemned once it holds its lease.
-An object that another run does not condemn any more stays, and its grace starts again. A run that is killed
-leaves at most a tombstone, which makes the next one more careful, and a lease, which expires.
+Publishes and deletions exclude each other by leases (`blobsync.bucket.leases`). Two collections at once
+do no harm: each deletes only objects that are due by its own listing and still condemned once it holds
+its lease. An object that another run does not condemn any more stays, and its grace starts again. A run
+that is killed leaves at most a tombstone, which makes the next one more careful, and a lease, which
+expires.
 
-Not guaranteed: a store without conditional deletes cannot stop a collector that is suspended for
-minutes between the check of its lease and the request that deletes. Ages are by the store's clock; if it
-jumps forward, the grace starts again, but only if the collector's clock does not jump with it.
+Not guaranteed: a store without conditional deletes cannot stop a collector that is suspended for minutes
+between the check of its lease and the request that deletes. Ages are by the store's clock; if it jumps
+forward, the grace starts again, but only if the collector's clock does not jump with it.
 
 The threads are those of `blobsync.collection.reach`; all end with the call.
 """
@@ -151,18 +153,18 @@ def collect_garbage(
 
 
 def _report(run: CollectionRun, *, dry_run: bool) -> CollectionReport:
-    look, failed = run.first, run.deletion.failed
+    plan, failed = run.first, run.deletion.failed
     return CollectionReport(
         dry_run=dry_run,
-        kept=look.decision.kept,
-        due=_by_kind(look.decision.due),
+        kept=plan.decision.kept,
+        due=_by_kind(plan.decision.due),
         deleted=dict(run.deletion.deleted),
         failed=tuple(failed.items())[:MAX_TOLD],
         failed_count=len(failed),
         abandoned_uploads=run.abandoned_uploads,
-        foreign=look.found.foreign,
-        missing=tuple(look.missing[:MAX_TOLD]),
-        missing_count=len(look.missing),
+        foreign=plan.found.foreign,
+        missing=tuple(plan.missing[:MAX_TOLD]),
+        missing_count=len(plan.missing),
         postponed=run.postponed,
         clock_trouble=run.earlier.clock_trouble,
         unreadable_tombstones=run.unreadable_tombstones,

@@ -166,13 +166,13 @@ class Standing:
     clock_trouble: str = ""
 
     def still(self, later: Standing) -> Standing:
-        """The objects that this and a later look condemn, since the later of the two times."""
+        """The objects that this and a later listing condemn, since the later of the two times."""
         return Standing(_both(self.condemned, later.condemned), later.clock_trouble)
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionDecision:
-    """The decision about all objects of one look at the store.
+    """The decision about all objects of one listing of the store.
 
     Attributes:
         due: To be deleted, in this order.

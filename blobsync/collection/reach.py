@@ -43,7 +43,7 @@ class _Content:
 
 
 class Reach:
-    """Finds the objects that releases need. Keeps manifests between two looks, but reads each layout again.
+    """Finds the objects that releases need. Keeps manifests between listings, but reads each layout again.
 
     Args:
         store: The bucket.

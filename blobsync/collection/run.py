@@ -1,4 +1,4 @@
-"""One run of a collection: look, condemn; then, while no publish runs, look again and delete."""
+"""One run of a collection: list, condemn; then, while no publish runs, list again and delete."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _log = LazyLog(__name__)
 
 
 class CollectionPlan(NamedTuple):
-    """One look at the store, and the decision."""
+    """The content of the store at one time, and the decision."""
 
     found: Inventory
     decision: CollectionDecision
@@ -65,7 +65,7 @@ class CollectionRun:
         dry_run: Write and delete nothing.
 
     Attributes:
-        first: The first look.
+        first: The first plan.
         earlier: What earlier runs condemned.
         unreadable_tombstones: Keys of tombstones that condemn nothing, since they cannot be read.
         deletion: What was deleted.
@@ -95,7 +95,7 @@ class CollectionRun:
         self.is_done = False
 
     def run(self) -> None:
-        """Look, condemn, delete."""
+        """List, condemn, delete."""
         stored = self._store.call(tombstones, "read tombstones")
         self.unreadable_tombstones = tuple(item.key for item in stored if item.tombstone is None)
         now = self._now(stored)
@@ -103,11 +103,11 @@ class CollectionRun:
         publishers = self._store.call(
             lambda store: live_leases(store, keys.PUBLISH_LEASES, now.store), "look for publishes"
         )
-        self.first = look = self._look(self.earlier, publishers, now.store, lambda: None)
-        if look.missing:
-            _log.warning("collection_misses_objects", count=len(look.missing), first=look.missing[:3])
+        self.first = plan = self._plan(self.earlier, publishers, now.store, lambda: None)
+        if plan.missing:
+            _log.warning("collection_misses_objects", count=len(plan.missing), first=plan.missing[:3])
         try:
-            self._refuse_too_much(look.decision.due)
+            self._refuse_too_much(plan.decision.due)
         except GcRefusedError as exc:
             if not self._dry_run:
                 raise
@@ -116,8 +116,8 @@ class CollectionRun:
         if self._dry_run:
             self.abandoned_uploads = stale
         else:
-            self._condemn(look.decision, stored, now)
-            if look.decision.due or stale:
+            self._condemn(plan.decision, stored, now)
+            if plan.decision.due or stale:
                 self.postponed = self._delete(bool(stale))
         self.is_done = True
 
@@ -137,7 +137,7 @@ class CollectionRun:
 
         return Now(self._store.call(ask, "ask the store's time"), collector)
 
-    def _look(
+    def _plan(
         self, earlier: Standing, publishers: list[LiveLease], now: datetime, on_progress: Callable[[], None]
     ) -> CollectionPlan:
         found = self._store.list_all(now, on_progress)
@@ -161,7 +161,7 @@ class CollectionRun:
         earlier = [item for item in stored if item.tombstone is not None]
         # Also if it condemns nothing: a run that read earlier tombstones must see that they are void.
         if decision.condemned or earlier:
-            # With its own time, not that of the look: it is compared with the store's time of this write.
+            # With its own time, not that of the listing: it is compared with the store's time of this write.
             key = keys.tombstone(now.collector, uuid.uuid4().hex)
             self._store.call(
                 lambda store: store.write(key, Tombstone(self._clock(), decision.condemned).encode()),
@@ -205,15 +205,15 @@ class CollectionRun:
         self._store.raise_unless_may_delete()
         try:
             with collect_lease(self._store) as lease:
-                now, publishers = lease.look(keys.PUBLISH_LEASES)
+                now, publishers = lease.others(keys.PUBLISH_LEASES)
                 if publishers:
                     return _Outcome(_told(publishers), again=True)
-                look = self._look(self._still(now), [], now, lease.keep)
-                self._refuse_too_much(look.decision.due)
+                plan = self._plan(self._still(now), [], now, lease.keep)
+                self._refuse_too_much(plan.decision.due)
                 lease.keep()
                 if has_stale:
                     self._abandon()
-                return self._delete_found(look.decision.due, lease)
+                return self._delete_found(plan.decision.due, lease)
         except CollectLapsedError as exc:
             return _Outcome(str(exc))
 

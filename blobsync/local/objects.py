@@ -64,7 +64,7 @@ class ObjectFiles:
         kind = "packs" if isinstance(item, Pack) else "blobs"
         return self.base.root / kind / item.name.removeprefix("b3-")[:2] / item.name
 
-    def look(self, item: StoredObject) -> FileIdentity | None:
+    def file_identity(self, item: StoredObject) -> FileIdentity | None:
         """Identity of the object's file, which is not read; None: there is no file."""
         found = regular(self.path(item))
         return None if found is None else identity(found)
@@ -78,7 +78,7 @@ class ObjectFiles:
         Raises:
             OSError: the disk failed.
         """
-        found = self.look(item)
+        found = self.file_identity(item)
         if found is None:
             return False
         if self._is_known(item, self._digest(item, found)):
@@ -99,7 +99,7 @@ class ObjectFiles:
             return False
         if isinstance(item, Pack) or not (item.chunks and self.also_sha256):
             return True
-        found = self.look(item)
+        found = self.file_identity(item)
         digest = None if found is None else self._digest(item, found)
         if digest is None:  # another process has just replaced the file
             return False
@@ -156,7 +156,9 @@ class ObjectFiles:
         except BlobMissingError:  # it cannot be read, or another process has just collected or quarantined it
             return False
         except (CorruptBlobError, InvalidPackError) as exc:
-            if self.look(item) == before:  # otherwise it was replaced meanwhile, perhaps by a good file
+            if (
+                self.file_identity(item) == before
+            ):  # otherwise it was replaced meanwhile, perhaps by a good file
                 self.base.quarantine(path, str(exc))
             return False
         if unchanged:  # otherwise a process wrote to it meanwhile

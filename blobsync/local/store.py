@@ -300,7 +300,7 @@ class LocalStore:
             LocalStoreError: the disk failed.
         """
         with self._base.disk.errors(f"verifying {item.name}"):
-            return self._objects.look(item) is None or self._objects.check(
+            return self._objects.file_identity(item) is None or self._objects.check(
                 item, from_disk=True, on_progress=on_progress
             )
 

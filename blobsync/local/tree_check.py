@@ -219,7 +219,7 @@ def _fault(
 ) -> str | None:
     """Why a file's bytes are wrong; None: they are right. A link to a verified blob is not read."""
     blob = item.blob
-    if not blob.is_packed and objects.look(blob) == identity(path.lstat()) and objects.has(blob):
+    if not blob.is_packed and objects.file_identity(blob) == identity(path.lstat()) and objects.has(blob):
         return None
     try:
         with opened(path) as fd:

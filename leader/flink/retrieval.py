@@ -112,7 +112,7 @@ class LeaderRetrievalService:
             self._started = True
         self._listener = listener
         self._session.add_listener(self._on_session)
-        self._reader.post(self._look)
+        self._reader.post(self._read_again)
         self._notifier.start()
         self._reader.start()
 
@@ -154,7 +154,7 @@ class LeaderRetrievalService:
 
     def _on_watch(self, path: str, gone: bool) -> None:  # noqa: ARG002 - the executor's
         if path:
-            self._reader.post(self._look)
+            self._reader.post(self._read_again)
 
     def _on_session(self, state: SessionState) -> None:
         at = self._clock()
@@ -167,7 +167,7 @@ class LeaderRetrievalService:
             case SessionState.CONNECTED:
                 self._cut_off_at = None
                 self._failures = 0
-                self._look()
+                self._read_again()
             case SessionState.SUSPENDED:
                 self._cut_off_at = at
                 self._heal_later()
@@ -177,7 +177,7 @@ class LeaderRetrievalService:
                 self._heal_later()
                 self._learn(self._known.forgot(_OVER, at))
 
-    def _look(self) -> None:
+    def _read_again(self) -> None:
         """Read the node, watch it, and update the view."""
         self._retry_at = None
         if not self._session.is_connected:  # `_link` reads when there is a connection
@@ -238,7 +238,7 @@ class LeaderRetrievalService:
             listener.leader_changed(view)
 
     def _heal_later(self) -> None:
-        """Look again after a time: if kazoo's connection thread has ended, only a look starts it again."""
+        """Read again after a time: if kazoo's connection thread has ended, only a read starts it again."""
         self._retry_at = self._clock() + self._session.negotiated_timeout
 
     def _again_later(self) -> None:
@@ -256,4 +256,4 @@ class LeaderRetrievalService:
         if unknown_at is not None and now >= unknown_at:
             self._learn(self._known.forgot(_TOO_LONG, now))
         if self._retry_at is not None and now >= self._retry_at:
-            self._look()
+            self._read_again()

@@ -188,7 +188,7 @@ class OpenTransaction:
         if node.children:
             raise rq.NotEmptyError(path)
         parent_path, _ = split(path)
-        parent = self._look(parent_path)
+        parent = self._get(parent_path)
         self.changes[path] = None
         if parent is not None:
             self.changes[parent_path] = parent._replace(children=parent.children - 1)
@@ -204,11 +204,11 @@ class OpenTransaction:
 
     def _create(self, request: rq.Create) -> str:
         parent_path, _ = split(request.path)
-        parent = self._look(parent_path)
+        parent = self._get(parent_path)
         if parent is None:
             raise rq.NodeMissingError(request.path)
         path = request.path + (sequence(parent.made) if request.sequential else "")
-        if self._look(path) is not None:
+        if self._get(path) is not None:
             raise rq.NodeExistsError(path)
         if parent.owner:
             raise rq.NotPermittedError(path)  # ephemeral nodes cannot have children
@@ -226,20 +226,20 @@ class OpenTransaction:
         return changed.stat
 
     def _ensure(self, path: str) -> None:
-        if path == "/" or self._look(path) is not None:
+        if path == "/" or self._get(path) is not None:
             return
         self._ensure(split(path)[0])
         self._create(rq.Create(path))
 
     def _known(self, path: str, version: int) -> TreeNode:
-        node = self._look(path)
+        node = self._get(path)
         if node is None:
             raise rq.NodeMissingError(path)
         if version not in (-1, node.version):
             raise rq.VersionMismatchError(path)
         return node
 
-    def _look(self, path: str) -> TreeNode | None:
+    def _get(self, path: str) -> TreeNode | None:
         return self.changes[path] if path in self.changes else self._tree.get(path)
 
 

@@ -57,10 +57,12 @@ class EphemeralNode:
             RecordError: Another client changes the node as fast as this one writes it.
         """
         found: tuple[bytes, r.Stat] | None = None
-        look = self._wrote is not None and self._wrote[1] == session_id  # else it most likely does not exist
+        may_exist = (
+            self._wrote is not None and self._wrote[1] == session_id
+        )  # else it most likely does not exist
         for _ in range(_TRIES):
-            if look:
-                found = yield from self._look(watch)
+            if may_exist:
+                found = yield from self._read(watch)
                 if found is not None and found[0] == data and found[1].owner == session_id:
                     self._wrote = (data, session_id)
                     return None
@@ -70,7 +72,7 @@ class EphemeralNode:
                 return None
             if failed is not None and failed.index < len(fences):
                 return failed.cause
-            look = True  # another client may have changed the node before this read sets the watch
+            may_exist = True  # another client may have changed the node before this read sets the watch
         raise RecordError(
             f"another client keeps changing {self.path}: {_TRIES} times during one write; find that client"
         )
@@ -96,7 +98,7 @@ class EphemeralNode:
         """Note that the node is deleted."""
         self._wrote = None
 
-    def _look(self, watch: bool) -> r.Steps[tuple[bytes, r.Stat] | None]:
+    def _read(self, watch: bool) -> r.Steps[tuple[bytes, r.Stat] | None]:
         try:
             return (yield from r.get(self.path, watch=watch))
         except r.NodeMissingError:

@@ -77,7 +77,7 @@ class Ensemble:
         self._clock = clock
         self._known: list[tuple[str, Address]] = []
 
-    def look_up(self) -> None:
+    def resolve(self) -> None:
         """Resolve the host names now, so that this takes no time when the process is dead."""
         self._known = [(host, address) for host, port in self._hosts for address in _resolve(host, port)]
 
@@ -89,7 +89,7 @@ class Ensemble:
             returns OVER.
         """
         if not self._known:
-            self.look_up()
+            self.resolve()
         left = list(self._known)
         while left:
             found = _first_connection([address for _, address in left], CONNECT_LIMIT_S, self._clock)

@@ -158,7 +158,7 @@ def main(arguments: list[str]) -> int:
     tls = Tls(*arguments[3:]) if len(arguments) > 3 else None
     try:
         ensemble = Ensemble(hosts, tls, clock)
-        left = watch(Watched(pid, pidfd, sys.stdin.fileno()), ensemble.look_up)
+        left = watch(Watched(pid, pidfd, sys.stdin.fileno()), ensemble.resolve)
     except (OSError, ValueError) as exc:
         say("sentinel_cannot_watch", level="error", pid=pid, hosts=hosts, error=str(exc))
         return CANNOT_WATCH

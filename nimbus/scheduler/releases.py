@@ -214,7 +214,7 @@ class StoredReleases:
     def holders(self, digest: ReleaseDigest) -> Holders:
         """See the protocol."""
         with or_unavailable("the holders of a release are not known"):
-            found = self._board.look(digest)
+            found = self._board.read(digest)
         return Holders(holding=found.holders, lacking=found.lacking, silent=found.silent)
 
     def _kept(self, release: ReleaseOf) -> Manifest | None:

@@ -62,8 +62,8 @@ class LatchCore:
         self._steps = LatchSteps(session, queue, data, claimant)
         self._retry_max, self._tell, self._policy = retry_max, tell, policy
         self._journal = journal
-        self._generation = -1  # of the connection at the start of the last look
-        self._asked_on: int | None = None  # generation at the last look or proof; None without a connection
+        self._generation = -1  # of the connection at the start of the last read
+        self._asked_on: int | None = None  # generation at the last read or proof; None without a connection
         self._gained = False
         self.state: State = m.Latent()
         self.due_at: timedelta | None = None
@@ -166,7 +166,7 @@ class LatchCore:
             case m.ReadQueue(node):
                 self._generation = self._session.liveness.facts.generation
                 self._note_link()
-                return (yield from self._steps.look(node))
+                return (yield from self._steps.read_queue(node))
             case m.Join():
                 return (yield from self._join())
             case m.Withdraw():

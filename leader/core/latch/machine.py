@@ -25,7 +25,7 @@ from leader.core.latch import model as m
 from leader.core.latch.model import Effect, Event, LatchTimer, Node, SetLatchTimer, State
 from leader.protocol.record import record
 
-PROOFS_BEFORE_LOOK = 12
+PROOFS_BEFORE_READ = 12
 """Number of proofs after which a waiting latch reads the queue, in case a watch was lost."""
 
 
@@ -87,17 +87,17 @@ def _join_later(tries: int) -> LatchTransition:
     return LatchTransition(m.Joining(tries), (SetLatchTimer(LatchTimer.RETRY, tries),))
 
 
-def _look(node: Node, tries: int = 0) -> LatchTransition:
+def _read_queue(node: Node, tries: int = 0) -> LatchTransition:
     return LatchTransition(m.Waiting(node, tries=tries), (m.ReadQueue(node),))
 
 
-def _look_later(node: Node, tries: int = 1) -> LatchTransition:
+def _read_queue_later(node: Node, tries: int = 1) -> LatchTransition:
     return LatchTransition(m.Waiting(node, tries=tries), (SetLatchTimer(LatchTimer.RETRY, tries),))
 
 
 def _relinked(node: Node, session_id: int) -> LatchTransition:
     """Go on after a reconnect: the watches are gone; the node exists only if the session is the same."""
-    return _look(node) if session_id == node.session_id else _join()
+    return _read_queue(node) if session_id == node.session_id else _join()
 
 
 def _suspend(node: Node) -> LatchTransition:
@@ -139,7 +139,7 @@ def _joining(state: m.Joining, event: Event) -> LatchTransition:
         case m.LinkUp() | m.TimerDue():
             return LatchTransition(state, (m.Join(),))
         case m.Joined(node):
-            return _look(node, state.tries)  # keeps `tries`: another client may delete each new node
+            return _read_queue(node, state.tries)  # keeps `tries`: another client may delete each new node
         case m.CallFailed() | m.Refused() | m.Barred() | m.Postponed() | m.LatchGone():
             return _join_later(state.tries + 1)
         case m.LatchCloseAsked():
@@ -182,7 +182,7 @@ def _waiting(state: m.Waiting, event: Event) -> LatchTransition:  # noqa: C901 -
             return _join()
         case m.CallFailed() | m.Refused():
             # Forget `place`: a claim must not rely on what was read over a link that fails.
-            return _look_later(state.node, state.tries + 1)
+            return _read_queue_later(state.node, state.tries + 1)
         case m.LatchCloseAsked():
             return _withdraw()
         case m.Started() | m.Joined() | m.Claimed() | m.Postponed() | m.Barred() | m.Withdrawn():
@@ -191,7 +191,7 @@ def _waiting(state: m.Waiting, event: Event) -> LatchTransition:  # noqa: C901 -
 
 def _timer_due(state: m.Waiting) -> LatchTransition:
     soon_in_line = state.place is not None and 0 < state.place.position <= PROVES_FROM
-    if soon_in_line and state.proofs < PROOFS_BEFORE_LOOK:
+    if soon_in_line and state.proofs < PROOFS_BEFORE_READ:
         return LatchTransition(state, (m.Prove(state.node),))
     return LatchTransition(state, (m.ReadQueue(state.node),))
 
@@ -202,7 +202,7 @@ def _claiming(state: m.Claiming, event: Event) -> LatchTransition:  # noqa: C901
             holding = m.Holding(state.node)
             return LatchTransition(holding, (m.Gained(state.node), SetLatchTimer(LatchTimer.FIRST_PROOF)))
         case m.Postponed():
-            # When the timer is due, the latch looks and claims again. Its next proof confirms the last one.
+            # When the timer is due, the latch claims again. Its next proof confirms the last one.
             return LatchTransition(
                 m.Waiting(state.node, m.Place(0)), (SetLatchTimer(LatchTimer.FIRST_PROOF),)
             )
@@ -212,8 +212,8 @@ def _claiming(state: m.Claiming, event: Event) -> LatchTransition:  # noqa: C901
                 waiting, (m.LatchVetoed(reason, at_once), SetLatchTimer(LatchTimer.PATROL))
             )
         case m.Refused() | m.CallFailed():
-            return _look_later(state.node)
-        case m.LatchGone():  # deleted since the look
+            return _read_queue_later(state.node)
+        case m.LatchGone():  # deleted since the read
             return _join_later(tries=1)
         case m.SessionGone():
             return _join()
@@ -224,7 +224,7 @@ def _claiming(state: m.Claiming, event: Event) -> LatchTransition:  # noqa: C901
         case m.LatchCloseAsked():
             return _withdraw()
         case m.TimerDue():  # the driver failed before the answer came
-            return _look(state.node)
+            return _read_queue(state.node)
         case m.Started() | m.QueueChanged() | m.NodeGone() | m.Joined() | m.SawSelf():
             return LatchTransition(state)
         case m.Proven() | m.Withdrawn():
@@ -242,14 +242,14 @@ def _holding(  # noqa: C901 - one branch for each group of events
         case m.Proven():
             return LatchTransition(state, (SetLatchTimer(LatchTimer.PROOF),))
         case m.NodeGone(name) if name == state.node.name:
-            # The same watch event tells the next in the queue, so report the loss at once, without a look.
+            # The same watch event tells the next in the queue, so report the loss at once, without a read.
             return _lost("the latch node was deleted", _join())
         case m.QueueChanged() | m.NodeGone():
             return LatchTransition(state, (m.ReadQueue(state.node),))
         case m.SawSelf(place):
             if place.position == 0:
                 return LatchTransition(state, (m.Prove(state.node),))
-            return _lost("an older latch is in the queue", _look_later(state.node))
+            return _lost("an older latch is in the queue", _read_queue_later(state.node))
         case m.LinkUp(session_id):
             if session_id == state.node.session_id:
                 return LatchTransition(state, (m.ReadQueue(state.node),))
@@ -272,7 +272,7 @@ def _holding(  # noqa: C901 - one branch for each group of events
             suspended = _suspend(state.node)
             return _lost(reason, LatchTransition(suspended.state, (m.ForceReconnect(), *suspended.effects)))
         case m.Refused(reason):
-            return _lost(reason, _look_later(state.node))
+            return _lost(reason, _read_queue_later(state.node))
         case m.Started() | m.Joined() | m.Claimed() | m.Postponed() | m.Barred() | m.Withdrawn():
             return LatchTransition(state)
 

@@ -21,7 +21,7 @@ class Claimant(Protocol):
     """The owner's part in the latch: the writes that take, keep and release the lock."""
 
     def stand_by(self, node: Node, place: Place) -> r.Steps[None]:
-        """Read and watch what a later claim needs. Called at the end of each look at the queue."""
+        """Read and watch what a later claim needs. Called at the end of each read of the queue."""
 
     def claim(self, node: Node) -> r.Steps[ClaimAnswer]:
         """Take the lock: commit a write that checks `node`, the oldest. After a hand-over none is needed."""
@@ -72,7 +72,7 @@ class LatchSteps:
         self._node = Node(found, session_id)
         return m.Joined(self._node, made)
 
-    def look(self, node: Node) -> r.Steps[m.SawSelf | m.LatchGone]:
+    def read_queue(self, node: Node) -> r.Steps[m.SawSelf | m.LatchGone]:
         """Find the latch's place in the queue. Watch its own node and the one before it, no other latch."""
         try:
             names = in_queue_order((yield from r.get_children(self._queue)))

@@ -17,7 +17,7 @@ from leader.protocol.paths import ElectionPaths, in_queue_order, is_node_name
 from leader.protocol.terms import EpochRecord, FencingToken, Leadership, decode_epoch, encode_epoch
 
 _CLAIM_TRIES = 3
-_PROOFS_BEFORE_LOOK = 4  # a leader reads again after so many proofs which latch is behind its own
+_PROOFS_BEFORE_READ = 4  # a leader reads again after so many proofs which latch is behind its own
 
 
 class EpochClaimant:
@@ -177,7 +177,7 @@ class EpochClaimant:
             self.leadership = None  # the term is over: the next proof checks the latch alone
             return latch_m.Refused(f"epoch {token.epoch if token else '?'} is over: another one has begun")
         self._proofs += 1
-        if token is not None and self._proofs % _PROOFS_BEFORE_LOOK == 0:
+        if token is not None and self._proofs % _PROOFS_BEFORE_READ == 0:
             yield from self.find_successor(node)
         return latch_m.Proven()
 

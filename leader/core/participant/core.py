@@ -155,7 +155,7 @@ class ParticipantCore:
             yield from self._settle(latch.expired())
         if self._member.due_at is not None and self._member.due_at <= now:
             self._member.due_at = None
-            yield from self._keep_member_node(look=True)
+            yield from self._keep_member_node(reread=True)
 
     def readiness(
         self, ready: bool, missing: int, missing_bytes: int, reasons: tuple[str, ...]
@@ -328,10 +328,10 @@ class ParticipantCore:
 
     # --- member node and status -----------------------------------------------------------------------
 
-    def _keep_member_node(self, *, look: bool = False) -> Steps[None]:
+    def _keep_member_node(self, *, reread: bool = False) -> Steps[None]:
         if isinstance(self.state, m.Closed):
             return
-        told = yield from self._member.keep(look=look)
+        told = yield from self._member.keep(reread=reread)
         if told is not None:
             yield from self._settle(self._stepped(told))
 

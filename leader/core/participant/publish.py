@@ -51,7 +51,7 @@ class MemberNodeKeeper:
         """The member node as it should be in ZooKeeper."""
         self._written: MemberNode | None = None  # as it is in ZooKeeper; None if not known
         self.due_at: timedelta | None = clock()
-        """When the core must call `keep` with `look`."""
+        """When the core must call `keep` with `reread`."""
         self.trouble: str | None = None
         """Why the member node cannot be written: another participant has the same id."""
 
@@ -104,11 +104,11 @@ class MemberNodeKeeper:
         """Make the next `keep` due now."""
         self.due_at = self._clock()
 
-    def keep(self, *, look: bool = False) -> Steps[m.LatchVetoed | m.Poked | None]:
+    def keep(self, *, reread: bool = False) -> Steps[m.LatchVetoed | m.Poked | None]:
         """Write the member node, if it has changed.
 
         Args:
-            look: True to read the node although `member` has not changed: another client may have changed it.
+            reread: True to read the node even if `member` is as before: another client may have changed it.
 
         Returns:
             LatchVetoed if another participant has the same id; Poked if that is over; else None.
@@ -124,7 +124,7 @@ class MemberNodeKeeper:
         wanted = replace(self.member, session_id=session_id)
         before, self._written = self._written, None
         try:
-            if look or wanted != before:
+            if reread or wanted != before:
                 yield from self._node.keep(encode_member(wanted), session_id, watch=False)
         except ParticipantIdInUseError as exc:
             self.trouble = str(exc)

@@ -126,7 +126,7 @@ def test_store_whose_index_cannot_be_read_opens_and_hashes_its_files_again(
     with LocalStore(local.root) as third:  # its index is a new file
         assert third.context.index.digest(
             third.context.place(third._objects.path(release.packs[0])),
-            third._objects.look(release.packs[0]),  # type: ignore[arg-type]
+            third._objects.file_identity(release.packs[0]),  # type: ignore[arg-type]
         )
 
 

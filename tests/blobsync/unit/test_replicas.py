@@ -87,13 +87,13 @@ def test_board_tells_holders_from_those_who_lack_it_and_those_who_are_silent() -
     store.write(keys.replica("h6"), b" " * (MAX_RECORD_BYTES + 1))
     store.write(keys.replica("h7/x"), b"no host")
 
-    assert board.look(A) == Replicas(A, ("h1", "h3"), ("h2",), ("h4", "h5", "h6"))
-    assert board.look(B).holders == ("h1", "h2")
+    assert board.read(A) == Replicas(A, ("h1", "h3"), ("h2",), ("h4", "h5", "h6"))
+    assert board.read(B).holders == ("h1", "h2")
     board.withdraw("h1")
-    assert board.look(B).holders == ("h2",)
+    assert board.read(B).holders == ("h2",)
     late = ReplicaBoard(store, now=lambda: NOW + timedelta(seconds=61))
-    assert late.look(B, timedelta(seconds=60)).holders == ()
-    assert "h2" in late.look(B, timedelta(seconds=60)).silent
+    assert late.read(B, timedelta(seconds=60)).holders == ()
+    assert "h2" in late.read(B, timedelta(seconds=60)).silent
 
 
 def test_waiting_ends_when_enough_hosts_have_it() -> None:
@@ -103,9 +103,9 @@ def test_waiting_ends_when_enough_hosts_have_it() -> None:
     looked = threading.Event()
 
     class Watched(ReplicaBoard):
-        def look(self, digest: str, max_age: timedelta = NEVER) -> Replicas:
+        def read(self, digest: str, max_age: timedelta = NEVER) -> Replicas:
             looked.set()
-            return super().look(digest, max_age)
+            return super().read(digest, max_age)
 
     def join() -> None:
         looked.wait(60)
@@ -146,7 +146,7 @@ def test_waiting_outlives_an_outage_and_says_so_at_the_end() -> None:
         wait_for_replicas(board, A, 1, SOON, ReplicaPolicy.REJECT, look_interval=QUICKLY)
 
     class Denied(ReplicaBoard):
-        def look(self, digest: str, max_age: timedelta = NEVER) -> Replicas:
+        def read(self, digest: str, max_age: timedelta = NEVER) -> Replicas:
             raise StoreAccessDeniedError("no")
 
     with pytest.raises(StoreAccessDeniedError):

@@ -145,7 +145,7 @@ def test_leases_tombstones_and_replicas_in_a_bucket_count(bucket: MemoryObjectSt
         "p", "ci@host", datetime(2026, 3, 1, 12, tzinfo=UTC), timedelta(minutes=30)
     )
     assert tombstones.condemned(bucket) == {f"packs/{PACK_NAME}"}
-    assert ReplicaBoard(bucket).look(REF.digest).holders == ("h1",)
+    assert ReplicaBoard(bucket).read(REF.digest).holders == ("h1",)
     bucket.delete(live.key)
     policy = CollectionPolicy(max_share=1.0)
     assert not collect_garbage(bucket, {REF}, policy=policy).deleted, "what was condemned is wanted"

@@ -112,7 +112,7 @@ def adopts_by_name_alone() -> Iterator[None]:
             self._doubtful.clear()
         return mine[0] if mine else None
 
-    with _replaced(LatchSteps, _adopt=adopt, look=_look_without_owner):
+    with _replaced(LatchSteps, _adopt=adopt, read_queue=_read_queue_without_owner):
         yield
 
 
@@ -131,7 +131,7 @@ def keeps_node_of_older_session() -> Iterator[None]:
         self._node = replace(old, session_id=session_id)
         return latch_m.Joined(self._node)
 
-    with _replaced(LatchSteps, join=keep, look=_look_without_owner):
+    with _replaced(LatchSteps, join=keep, read_queue=_read_queue_without_owner):
         yield
 
 
@@ -469,7 +469,7 @@ def _children(path: str) -> rq.Steps[list[str]]:
         return []
 
 
-def _look_without_owner(self: Any, node: latch_m.Node) -> rq.Steps[latch_m.SawSelf | latch_m.LatchGone]:
+def _read_queue_without_owner(self: Any, node: latch_m.Node) -> rq.Steps[latch_m.SawSelf | latch_m.LatchGone]:
     """Like the real function, but without checking the owner of the node."""
     names = in_queue_order((yield from _children(self._queue)))
     own = yield from rq.exists(self._path(node.name), watch=True)

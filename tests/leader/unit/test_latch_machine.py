@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leader.core.latch import model as m
-from leader.core.latch.machine import PROOFS_BEFORE_LOOK, SuspendedPolicy, step
+from leader.core.latch.machine import PROOFS_BEFORE_READ, SuspendedPolicy, step
 from leader.core.latch.model import LatchTimer, Node, Place, SetLatchTimer
 
 NODE = Node("_c_x-latch-0000000007", session_id=11)
@@ -56,7 +56,7 @@ def test_who_had_trouble_does_not_claim_on_what_it_saw_before() -> None:
 
 def test_the_next_in_line_proves_itself_and_now_and_then_looks() -> None:
     proving = step(NEXT, m.TimerDue())
-    tired = step(m.Waiting(NODE, Place(1, BEFORE), proofs=PROOFS_BEFORE_LOOK), m.TimerDue())
+    tired = step(m.Waiting(NODE, Place(1, BEFORE), proofs=PROOFS_BEFORE_READ), m.TimerDue())
 
     assert proving.effects == (m.Prove(NODE),)
     assert step(proving.state, m.Proven()).effects == (SetLatchTimer(LatchTimer.PROOF),)

@@ -56,5 +56,5 @@ def test_publish_waits_until_two_schedulers_have_it_and_one_that_stops_takes_its
 
     stack.scheduler(2).stop()
 
-    assert board.look(told["digest"], timedelta(minutes=10)).holders == ("scheduler-1",)
-    assert board.look(told["digest"]).silent == ()
+    assert board.read(told["digest"], timedelta(minutes=10)).holders == ("scheduler-1",)
+    assert board.read(told["digest"]).silent == ()

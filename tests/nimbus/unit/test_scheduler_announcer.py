@@ -93,18 +93,18 @@ def test_what_is_verified_is_said_and_what_only_comes_is_not(world: World, event
     world.states = {A: ReleaseState.READY, B: ReleaseState.SYNCING}
     world.announcer.start()
 
-    eventually(lambda: world.board.look(A).holders == ("s1",))
+    eventually(lambda: world.board.read(A).holders == ("s1",))
 
-    assert world.board.look(B).lacking == ("s1",)
+    assert world.board.read(B).lacking == ("s1",)
 
 
 def test_change_is_said_soon_in_both_directions(world: World, eventually: Eventually) -> None:
     world.announcer.start()
-    eventually(lambda: world.board.look(A).lacking == ("s1",))
+    eventually(lambda: world.board.read(A).lacking == ("s1",))
     world.set(a=ReleaseState.READY)
-    eventually(lambda: world.board.look(A).holders == ("s1",))
+    eventually(lambda: world.board.read(A).holders == ("s1",))
     world.set(a=ReleaseState.CORRUPT)
-    eventually(lambda: world.board.look(A).holders == ())
+    eventually(lambda: world.board.read(A).holders == ())
 
 
 def test_same_is_not_said_again_before_it_is_due(world: World, eventually: Eventually) -> None:
@@ -116,7 +116,7 @@ def test_same_is_not_said_again_before_it_is_due(world: World, eventually: Event
         eventually(lambda looks=looks: world.looks > looks)
     assert world.board.said == 1
     world.set(a=ReleaseState.READY)
-    eventually(lambda: world.board.look(A).holders == ("s1",))
+    eventually(lambda: world.board.read(A).holders == ("s1",))
     assert world.board.said == 2
 
     world.passes(121)
@@ -133,7 +133,7 @@ def test_bucket_that_is_away_is_tried_again_when_the_pause_is_over(
     world.set(a=ReleaseState.READY)  # not before the end of the pause, for any changes
 
     world.passes(31)
-    eventually(lambda: world.board.look(A).holders == ("s1",))
+    eventually(lambda: world.board.read(A).holders == ("s1",))
 
 
 def test_record_is_taken_back_at_the_end(world: World, eventually: Eventually) -> None:
@@ -175,9 +175,9 @@ def test_more_releases_than_a_record_may_name_are_cut(world: World, eventually: 
     world.states = {f"{number:064x}": ReleaseState.READY for number in range(MAX_NAMED + 1)}
     world.announcer.start()
 
-    eventually(lambda: world.board.look(f"{0:064x}").holders == ("s1",))
+    eventually(lambda: world.board.read(f"{0:064x}").holders == ("s1",))
 
-    assert world.board.look(f"{MAX_NAMED:064x}").lacking == ("s1",)
+    assert world.board.read(f"{MAX_NAMED:064x}").lacking == ("s1",)
 
 
 def test_announcer_that_never_started_can_be_stopped(world: World) -> None:
