@@ -639,10 +639,7 @@ class History(Protocol):
         """Keep what a run's tasks gave. Called before `store` of the run. Safe to repeat."""
 
     def given(self, run: RunId) -> TaskResults:
-        """What the tasks of a finished run gave."""
-
-    def results(self, run: RunId) -> Results:
-        """Results of the tasks of a finished run."""
+        """Results and tables of the tasks of a finished run."""
 
     def recent(
         self,

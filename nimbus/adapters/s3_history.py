@@ -236,9 +236,6 @@ class S3History:
         with or_unavailable(f"results of run {run} cannot be read"):
             return read_record(self._store, results_key(run), records.RESULTS) or TaskResults(results={})
 
-    def results(self, run: RunId) -> Results:
-        return self.given(run).results
-
     def recent(
         self,
         pipeline: PipelineName | None,

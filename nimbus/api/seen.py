@@ -25,7 +25,7 @@ from nimbus.domain.commands import (
 )
 from nimbus.domain.datasets import Dataset
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, PipelineName, RunId, WorkerId
-from nimbus.domain.outputs import Results, TaskResults
+from nimbus.domain.outputs import TaskResults
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.publications import Version
 from nimbus.domain.purge import Purged, RunNote
@@ -356,14 +356,9 @@ class SeenHistory(_Seen[History]):
         return self._all.versions(dataset, limit, partition, before) if seen else ()
 
     def given(self, run: RunId) -> TaskResults:
-        """What the tasks of a run gave."""
+        """Results and tables of the tasks of a run."""
         _check(self._reader.role_of_run(run), _VIEWER, f"results of run {run}")
         return self._all.given(run)
-
-    def results(self, run: RunId) -> Results:
-        """Results of a run."""
-        _check(self._reader.role_of_run(run), _VIEWER, f"results of run {run}")
-        return self._all.results(run)
 
 
 class SeenCommands(_Seen[CommandQueue]):

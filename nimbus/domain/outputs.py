@@ -116,14 +116,14 @@ def kept_results(
     run: Run,
     tasks: Iterable[TaskName],
     read_slots: Callable[[Iterable[AttemptId]], Mapping[AttemptId, Slots]],
-    read_history: Callable[[RunId], Results],
+    read_history: Callable[[RunId], TaskResults],
 ) -> Results:
     """As `committed_results`; results of an archived run, whose attempts are removed, come from history."""
     names = [name for name in tasks if has_result(run.tasks[name])]
     found = committed_results(run, names, read_slots)
     if len(found) == len(names):
         return found
-    kept = read_history(run.id)
+    kept = read_history(run.id).results
     return {**{name: kept[name] for name in names if name in kept}, **found}
 
 
@@ -133,7 +133,7 @@ def given(
     read_history: Callable[[RunId], TaskResults],
 ) -> TaskResults:
     """All that the tasks of an ended run gave: from their ENDs, or from history, if these are removed."""
-    results = kept_results(run, run.tasks, read_slots, lambda run_id: read_history(run_id).results)
+    results = kept_results(run, run.tasks, read_slots, read_history)
     sources = {version.source for _, version in versions_of(run) if version.source.run == run.id}
     ends = {attempt.task: slots.end for attempt, slots in (read_slots(sources) if sources else {}).items()}
     tables = {task: end.table for task, end in ends.items() if end is not None and end.table is not None}

@@ -131,7 +131,7 @@ class EarlierRuns:
             for attempt, slots in seen.items()
             if slots.end is not None and slots.end.result is not None
         }
-        return found if len(found) == len(attempts) else {**self._history.results(run), **found}
+        return found if len(found) == len(attempts) else {**self._history.given(run).results, **found}
 
 
 def found_versions(

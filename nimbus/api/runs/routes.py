@@ -162,9 +162,9 @@ def list_results(services: ApiServices, run_id: str, task: str | None) -> Result
     names = [name for name, of in run.tasks.items() if has_result(of) and task in (None, name)]
     shown = names[:MAX_RESULTS]
     if isinstance(found, FoundRun) and found.archived:
-        kept = services.history.results(run.id) if shown else {}
+        kept = services.history.given(run.id).results if shown else {}
         given = {name: kept[name] for name in shown if name in kept}
     else:
-        given = dict(kept_results(run, shown, services.reader.slots, services.history.results))
+        given = dict(kept_results(run, shown, services.reader.slots, services.history.given))
     texts = {str(name): result for name, result in given.items()}
     return ResultsModel(run_id=run.id, results=texts, complete=len(shown) == len(names))

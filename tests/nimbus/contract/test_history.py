@@ -467,14 +467,14 @@ def test_late_removal_leaves_the_versions_of_a_dataset_that_was_created_again(be
 
 def test_results_are_read_as_they_were_stored(bench: Bench) -> None:
     results = {TaskName("a"): {"rows": 3, "parts": ["ü", None]}, TaskName("b"): {}}
-    assert bench.history.results(RUN.id) == {}
+    assert bench.history.given(RUN.id).results == {}
     for _ in range(2):
         bench.history.store_results(RUN.id, results)
 
-    assert bench.history.results(RUN.id) == results
+    assert bench.history.given(RUN.id).results == results
     bench.break_down()
     with pytest.raises(NimbusError):
-        bench.history.results(RUN.id)
+        bench.history.given(RUN.id)
 
 
 def test_places_of_runs_created_before_a_moment_are_listed_newest_first(bench: Bench) -> None:

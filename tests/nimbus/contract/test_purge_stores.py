@@ -123,7 +123,7 @@ def test_purge_deletes_all_of_one_run_and_nothing_of_another(store: ObjectStore,
     assert outputs.runs() == {"old-2"}
     assert [*history.created_before(NOW + days, None)] == ["old-2"]
     assert history.read(RunId("old-2")) == runs[1]
-    assert history.results(runs[1].id) == {TaskName("t"): {"rows": 1}}
+    assert history.given(runs[1].id).results == {TaskName("t"): {"rows": 1}}
     assert logs.read(AttemptId(runs[1].id, TaskName("t"), 1)) == b"hello"
     assert [info.key for info in store.list("logs/old/")] == []
     assert [info.key for info in store.list("history/") if "old-2" not in info.key] == [

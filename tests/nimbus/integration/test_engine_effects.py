@@ -607,7 +607,7 @@ def test_results_of_a_run_go_to_history_with_it(bench: Bench, eventually: Eventu
     bench.effects.start(ArchiveRun(RunId("p-1")))
 
     eventually(lambda: bench.told)
-    assert bench.history.results(RunId("p-1")) == {"plan": {"rows": 3}}
+    assert bench.history.given(RunId("p-1")).results == {"plan": {"rows": 3}}
 
 
 def test_results_in_history_stay_when_the_next_leader_archives_a_run_without_its_attempts(
@@ -623,7 +623,7 @@ def test_results_in_history_stay_when_the_next_leader_archives_a_run_without_its
     bench.effects.start(ArchiveRun(run.id))
     eventually(lambda: len(bench.told) == 2)
 
-    assert bench.history.results(run.id) == {"plan": {"rows": 3}, "second": {"rows": 3}}
+    assert bench.history.given(run.id).results == {"plan": {"rows": 3}, "second": {"rows": 3}}
 
 
 def a_rerun(of: str = "p-0") -> BuildRun:

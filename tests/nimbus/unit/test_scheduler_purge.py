@@ -276,7 +276,7 @@ def test_purge_keeps_outputs_and_history_that_a_later_run_reuses(stage: Stage) -
     assert not stage.has_logs("old")
     assert stage.has_outputs("old")
     assert stage.history.read(RunId("old")) is not None
-    assert stage.history.results(RunId("old")) == {LOAD: {"rows": 1}}
+    assert stage.history.given(RunId("old")).results == {LOAD: {"rows": 1}}
     gone = stage.history.purged(RunId("old"))
     assert gone is not None
     assert gone.parts.keys() == {RunPart.LOGS}
@@ -649,7 +649,7 @@ def is_whole(stage: Stage, run: RunId) -> None:
     assert (run in listed) is (known is not None)
     assert (run in [one.id for one in stage.history.recent(P, 10).runs]) is (known is not None)
     if known is not None:
-        assert stage.history.results(run) == {LOAD: {"rows": 1}}
+        assert stage.history.given(run).results == {LOAD: {"rows": 1}}
     if RunPart.LOGS not in parts:
         for kept in KeptLog:
             assert stage.logs.read(AttemptId(run, LOAD, 1), kept=kept) == b"hello"
