@@ -61,9 +61,9 @@ class Tombstone:
         """The bytes to store."""
         document = {
             "schema": SCHEMA,
-            "written": _told(self.written),
+            "written": _encoded_time(self.written),
             "condemned": [
-                [item.key, item.size_bytes, _told(item.modified), _told(item.since)]
+                [item.key, item.size_bytes, _encoded_time(item.modified), _encoded_time(item.since)]
                 for item in self.condemned
             ],
         }
@@ -142,7 +142,7 @@ def _entry(item: Any) -> Condemned:
     return Condemned(key, size_bytes, _time(modified), _time(since))
 
 
-def _told(time: datetime) -> str:
+def _encoded_time(time: datetime) -> str:
     return time.astimezone(UTC).isoformat()
 
 

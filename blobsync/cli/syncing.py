@@ -104,7 +104,9 @@ def status(setting: Setting, release: tuple[str, ...]) -> int:
     ]
     setting.say({"releases": data, "disk": {"ok": disk.ok, "reason": disk.reason}}, table(rows))
     return (
-        BlobsyncExit.OK if all(one["kept"] and one["missing"] == 0 for one in data) else BlobsyncExit.PROBLEM
+        BlobsyncExit.OK
+        if all(release["kept"] and release["missing"] == 0 for release in data)
+        else BlobsyncExit.PROBLEM
     )
 
 
@@ -114,7 +116,7 @@ def _found(setting: Setting, store: ObjectStore, text: str) -> ReleaseRef:
 
 def _await(syncer: Syncer, wanted: list[ReleaseRef], changed: threading.Event, until: float) -> Readiness:
     """Wait until all releases are ready, none of the others can become ready, or the time is over."""
-    told = set[str]()
+    printed = set[str]()
     with bars() as show:
         while True:
             changed.clear()
@@ -122,7 +124,7 @@ def _await(syncer: Syncer, wanted: list[ReleaseRef], changed: threading.Event, u
             known = all(ref in found.releases for ref in wanted)
             if (known and (found.all_ready or _hopeless(found))) or time.monotonic() >= until:
                 return found
-            _tell(found, told)
+            _print_reasons(found, printed)
             progress = syncer.progress()
             show("syncing", progress.done_bytes, progress.total_bytes)
             left_s = until - time.monotonic()
@@ -134,14 +136,14 @@ def _not_begun(ref: ReleaseRef) -> ReleaseReadiness:
     return ReleaseReadiness(ref, ReleaseState.SYNCING, reason=reason)
 
 
-def _tell(found: Readiness, told: set[str]) -> None:
+def _print_reasons(found: Readiness, printed: set[str]) -> None:
     """Print each reason for which the bucket or the disk cannot be used, once."""
     for release in found.releases.values():
-        if release.state is ReleaseState.UNAVAILABLE and release.reason not in told:
-            told.add(release.reason)
+        if release.state is ReleaseState.UNAVAILABLE and release.reason not in printed:
+            printed.add(release.reason)
             click.echo(f"{release.ref}: {release.reason}; retrying", err=True)
-    if not found.disk.ok and found.disk.condition not in told:  # its reason names one of many objects
-        told.add(found.disk.condition)
+    if not found.disk.ok and found.disk.condition not in printed:  # its reason names one of many objects
+        printed.add(found.disk.condition)
         click.echo(found.disk.reason, err=True)
 
 

@@ -209,10 +209,10 @@ class CollectionStore(PatientStore):
 
         found = self.call(lambda store: inventory(watched(store)), "list everything")
         self._refuse_early_end(last, began)
-        told = {
+        published = {
             keys.manifest(item.ref.name, item.ref.digest) for item in found.of_kind(Kind.HISTORY) if item.ref
         }
-        self.missing(found, told, began)
+        self.missing(found, published, began)
         return found
 
     def missing(self, found: Inventory, needed: Iterable[str], began: datetime) -> list[str]:

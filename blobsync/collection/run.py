@@ -207,7 +207,7 @@ class CollectionRun:
             with collect_lease(self._store) as lease:
                 now, publishers = lease.others(keys.PUBLISH_LEASES)
                 if publishers:
-                    return _Outcome(_told(publishers), again=True)
+                    return _Outcome(_why_postponed(publishers), again=True)
                 plan = self._plan(self._still(now), [], now, lease.keep)
                 self._refuse_too_much(plan.decision.due)
                 lease.keep()
@@ -238,7 +238,7 @@ class CollectionRun:
                 _log.warning("unfinished_uploads_not_abandoned", prefix=prefix, error=str(exc))
 
 
-def _told(publishers: list[LiveLease]) -> str:
+def _why_postponed(publishers: list[LiveLease]) -> str:
     first = publishers[0]
     who = f"{first.lease.subject} by {first.lease.holder}" if first.lease is not None else first.key
     more = f" and {len(publishers) - 1} more" if len(publishers) > 1 else ""

@@ -133,21 +133,21 @@ class Connection:
         Raises:
             HttpError: it broke off.
         """
-        told = b""
+        body = b""
         if head.size_bytes is not None:
-            while self._left and len(told) < most:
-                told += self.take(most, on_progress)
-            return told
-        told, self._rest = self._rest, b""
-        while len(told) < most:
+            while self._left and len(body) < most:
+                body += self.take(most, on_progress)
+            return body
+        body, self._rest = self._rest, b""
+        while len(body) < most:
             # The end of a chunked body looks like this; only then is all of it parsed again.
-            if head.is_chunked and told.endswith(b"\r\n\r\n") and (whole := unchunked(told)) is not None:
+            if head.is_chunked and body.endswith(b"\r\n\r\n") and (whole := unchunked(body)) is not None:
                 return whole
             more = self._receive(on_progress)
             if not more:
                 break
-            told += more
-        return told
+            body += more
+        return body
 
     def close(self) -> None:
         """Close it. Safe to repeat."""

@@ -111,14 +111,14 @@ def _open_tunnel(plain: socket.socket, endpoint: Endpoint, proxy: Proxy) -> None
     host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
     where = f"{host}:{endpoint.port}"
     plain.sendall(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{proxy.header}\r\n".encode())
-    until, told = time.monotonic() + endpoint.connect_timeout_s, b""
-    while b"\r\n\r\n" not in told:
+    until, reply = time.monotonic() + endpoint.connect_timeout_s, b""
+    while b"\r\n\r\n" not in reply:
         plain.settimeout(max(0.001, until - time.monotonic()))
         more = plain.recv(_HEAD_BYTES)
-        if not more or len(told) > _HEAD_BYTES or time.monotonic() > until:
+        if not more or len(reply) > _HEAD_BYTES or time.monotonic() > until:
             raise HttpError(f"the proxy {proxy.host}:{proxy.port} gave no answer")
-        told += more
-    head, _, rest = told.partition(b"\r\n\r\n")
+        reply += more
+    head, _, rest = reply.partition(b"\r\n\r\n")
     status = parsed(head).status
     if status != _OK:
         raise HttpError(f"the proxy {proxy.host}:{proxy.port} refused to connect, with status {status}")
@@ -142,11 +142,11 @@ def proxy_for(scheme: str, host: str) -> Proxy | None:
         return None  # without importing urllib.request
     from urllib.request import getproxies, proxy_bypass
 
-    told = getproxies().get(scheme)
-    if not told or proxy_bypass(host):
+    proxy_url = getproxies().get(scheme)
+    if not proxy_url or proxy_bypass(host):
         return None
     try:
-        url = urlsplit(told if "://" in told else f"http://{told}")
+        url = urlsplit(proxy_url if "://" in proxy_url else f"http://{proxy_url}")
         port = url.port or _PORTS["http"]
     except ValueError:
         port = 0

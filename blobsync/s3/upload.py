@@ -247,9 +247,9 @@ def _is_lost(exc: ClientError) -> bool:
 
 def _store_time(metadata: Mapping[str, Any]) -> datetime:
     """The store's time according to an answer; this host's time if the answer has none."""
-    told = metadata.get("HTTPHeaders", {}).get("date")
+    date = metadata.get("HTTPHeaders", {}).get("date")
     try:
-        return parsedate_to_datetime(told) if told else datetime.now(UTC)
+        return parsedate_to_datetime(date) if date else datetime.now(UTC)
     except ValueError:
         return datetime.now(UTC)
 

@@ -129,7 +129,7 @@ def on_election(command: F) -> F:
 
 def printable(line: str) -> str:
     """Replace control characters: other processes wrote parts of the line, and a terminal would obey them."""
-    return "".join(one if one.isprintable() else "?" for one in line)
+    return "".join(character if character.isprintable() else "?" for character in line)
 
 
 def _auth(text: str | None) -> tuple[str, str] | None:
@@ -239,10 +239,10 @@ def resume(election: Election) -> None:
 def doctor(election: Election) -> None:
     """Check the election; exit code 1 if there is a problem. Changes nothing, needs no leader."""
     findings = examine(election.session, election.root)
-    lines = [f"{'ok ' if one.ok else 'BAD'} {one.check}: {one.detail}" for one in findings]
-    data = [{"check": one.check, "ok": one.ok, "detail": one.detail} for one in findings]
+    lines = [f"{'ok ' if finding.ok else 'BAD'} {finding.check}: {finding.detail}" for finding in findings]
+    data = [{"check": finding.check, "ok": finding.ok, "detail": finding.detail} for finding in findings]
     election.say({"findings": data}, *lines)
-    if not all(one.ok for one in findings):
+    if not all(finding.ok for finding in findings):
         sys.exit(LeaderExit.PROBLEM)
 
 

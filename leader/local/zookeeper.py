@@ -127,20 +127,19 @@ class Tree:
     def _fired(
         self, path: str, before: TreeNode | None, after: TreeNode | None
     ) -> list[tuple[OnWatch, str, bool]]:
+        parent = split(path)[0]
         if before is None and after is None:  # created and deleted in one transaction: fires as created
-            parent = split(path)[0]
-            told = [(one, parent, False) for one in self._on_children.pop(parent, ())]
-            return told + [(one, path, False) for one in self._on_node.pop(path, ())]
+            fired = [(watch, parent, False) for watch in self._on_children.pop(parent, ())]
+            return fired + [(watch, path, False) for watch in self._on_node.pop(path, ())]
         was, now = before and before.created, after and after.created
         gone = before is not None and was != now  # also if a new node is at this path
-        fired: list[tuple[OnWatch, str, bool]] = []
+        fired = []
         if was != now:
-            parent = split(path)[0]
-            fired += [(one, parent, False) for one in self._on_children.pop(parent, ())]
+            fired += [(watch, parent, False) for watch in self._on_children.pop(parent, ())]
         if gone:
-            fired += [(one, path, True) for one in self._on_children.pop(path, ())]
+            fired += [(watch, path, True) for watch in self._on_children.pop(path, ())]
         if was != now or (before and before.version) != (after and after.version):
-            fired += [(one, path, gone) for one in self._on_node.pop(path, ())]
+            fired += [(watch, path, gone) for watch in self._on_node.pop(path, ())]
         return fired
 
     def forget(self, on_watch: OnWatch) -> None:
@@ -178,7 +177,7 @@ class OpenTransaction:
                 self._ensure(path)
                 return None
             case rq.Transaction(operations):
-                return tuple(self._operation(index, one) for index, one in enumerate(operations))
+                return tuple(self._operation(index, operation) for index, operation in enumerate(operations))
             case _:
                 assert_never(request)
 

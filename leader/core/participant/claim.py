@@ -226,9 +226,12 @@ class EpochClaimant:
             raised = EpochRecord(term.epoch + 1, successor, term.schema)
             notice = self._paths.handover(raised.epoch, successor)
             # The hand-over node comes first: its watch fires before the successor's watch on this latch.
-            told = (r.Create(notice), r.Delete(notice))
+            fire_watch = (r.Create(notice), r.Delete(notice))
             raising = r.SetData(term.token.path, encode_epoch(raised), term.token.version)
-            yield (*told, raising, r.Check(self._paths.latch(successor)), deletion, *leader_node), announced
+            yield (
+                (*fire_watch, raising, r.Check(self._paths.latch(successor)), deletion, *leader_node),
+                announced,
+            )
         if announced and self._last is not None:
             token = self._last.token
             yield (deletion, r.Check(token.path, token.version), *leader_node), announced

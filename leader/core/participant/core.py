@@ -257,9 +257,9 @@ class ParticipantCore:
 
     def _start_latch(self) -> Steps[Event | None]:
         """Set `_latch` before the latch starts: its first reports must not meet a closed one (Storm)."""
-        told = yield from self._member.keep()
-        if isinstance(told, m.LatchVetoed):
-            return told
+        event = yield from self._member.keep()
+        if isinstance(event, m.LatchVetoed):
+            return event
         self._latch = LatchCore(
             session=self._session,
             queue=self.paths.queue,
@@ -331,9 +331,9 @@ class ParticipantCore:
     def _keep_member_node(self, *, reread: bool = False) -> Steps[None]:
         if isinstance(self.state, m.Closed):
             return
-        told = yield from self._member.keep(reread=reread)
-        if told is not None:
-            yield from self._settle(self._stepped(told))
+        event = yield from self._member.keep(reread=reread)
+        if event is not None:
+            yield from self._settle(self._stepped(event))
 
     def _note(self, event: Event) -> None:
         """Note for the member node and the status what the state does not hold."""
