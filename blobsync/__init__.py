@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from blobsync.local.gc import GcReport, gc
     from blobsync.local.store import LocalStore
     from blobsync.malloc import give_back_large_blocks
-    from blobsync.progress import Phase, Progress, SyncProgress
+    from blobsync.progress import Progress, SyncProgress, WorkPhase
     from blobsync.publishing.publisher import PublishedRelease, publish
     from blobsync.publishing.sources import SourceFile, collect, matching
     from blobsync.release.manifest import Artifact, Manifest, ReleaseRef, Role
@@ -101,7 +101,6 @@ __all__ = [
     "NoThreadError",
     "ObjectInfo",
     "ObjectStore",
-    "Phase",
     "Progress",
     "PublishLapsedError",
     "PublishedRelease",
@@ -133,6 +132,7 @@ __all__ = [
     "SyncerClosedError",
     "UnmatchedPatternError",
     "UnsafeSourceError",
+    "WorkPhase",
     "collect",
     "collect_garbage",
     "fetch_manifest",
@@ -155,7 +155,7 @@ _NAMES = {
     "local.gc": "GcReport gc",
     "local.store": "LocalStore",
     "malloc": "give_back_large_blocks",
-    "progress": "Phase Progress SyncProgress",
+    "progress": "WorkPhase Progress SyncProgress",
     "publishing.publisher": "PublishedRelease publish",
     "publishing.sources": "SourceFile collect matching",
     "release.manifest": "Artifact Manifest ReleaseRef Role",

@@ -14,7 +14,7 @@ _BURST_S = 0.1
 """After a pause, the bytes of this many seconds pass without a wait."""
 
 
-class Phase(StrEnum):
+class WorkPhase(StrEnum):
     """A part of the work."""
 
     # Of a publish. Packing and uploading overlap; hashing ends before they begin.
@@ -39,7 +39,7 @@ class Progress:
         total_bytes: Total of these bytes.
     """
 
-    phase: Phase
+    phase: WorkPhase
     done_count: int
     total_count: int
     done_bytes: int = 0
@@ -49,7 +49,7 @@ class Progress:
 class Meter:
     """Counts one phase."""
 
-    def __init__(self, phase: Phase) -> None:
+    def __init__(self, phase: WorkPhase) -> None:
         self._phase = phase
         self._lock = threading.Lock()
         self._count = self._total_count = 0

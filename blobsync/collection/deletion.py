@@ -21,7 +21,7 @@ from blobsync.collection.inventory import CollectionStore, Found, Kind, Tally
 from blobsync.collection.reach import Reach
 from blobsync.errors import BlobSyncError, CollectLapsedError, GcRefusedError, StoppedError
 from blobsync.log import LazyLog
-from blobsync.progress import Phase
+from blobsync.progress import WorkPhase
 
 TTL = timedelta(minutes=10)
 """Time to live of the lease of a collection."""
@@ -97,7 +97,7 @@ class Deletion:
                 if kind is Kind.RELEASE:
                     stuck += failed
                 done += len(batch)
-                self._store.tell(Phase.DELETING, done, len(due))
+                self._store.tell(WorkPhase.DELETING, done, len(due))
         return True
 
     def _unneeded(self, items: list[Found], stuck: list[Found]) -> list[Found]:

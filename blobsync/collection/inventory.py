@@ -16,7 +16,7 @@ from blobsync.bucket.ports import ObjectInfo, ObjectStore, PatientStore
 from blobsync.bucket.tombstones import is_tombstone
 from blobsync.errors import BlobNotFoundError, GcRefusedError, StoppedError
 from blobsync.names import is_digest, is_release_name
-from blobsync.progress import Phase, Progress
+from blobsync.progress import Progress, WorkPhase
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
 
@@ -177,7 +177,7 @@ class CollectionStore(PatientStore):
         if not self._may_delete():
             raise StoppedError("the collection may not delete any more")
 
-    def tell(self, phase: Phase, done: int, total: int = 0) -> None:
+    def tell(self, phase: WorkPhase, done: int, total: int = 0) -> None:
         """Report progress."""
         if self._progress is not None:
             self._progress(Progress(phase, done, total))
@@ -202,10 +202,10 @@ class CollectionStore(PatientStore):
                 if count % _TOLD_EVERY == 0:
                     self.raise_if_stopped()
                     on_progress()
-                    self.tell(Phase.LISTING, count)
+                    self.tell(WorkPhase.LISTING, count)
                 count, last = count + 1, info.key
                 yield info
-            self.tell(Phase.LISTING, count, count)
+            self.tell(WorkPhase.LISTING, count, count)
 
         found = self.call(lambda store: inventory(watched(store)), "list everything")
         self._refuse_early_end(last, began)

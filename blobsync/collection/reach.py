@@ -24,7 +24,7 @@ from blobsync.errors import (
     InvalidManifestError,
 )
 from blobsync.log import LazyLog
-from blobsync.progress import Phase
+from blobsync.progress import WorkPhase
 from blobsync.release.layout import Layout
 from blobsync.release.manifest import ReleaseRef
 
@@ -83,7 +83,7 @@ class Reach:
         with closing(_side_by_side(read, ordered)) as parts:
             for done, (ref, own) in enumerate(parts):
                 on_progress()
-                self._store.tell(Phase.READING, done + 1, len(ordered))
+                self._store.tell(WorkPhase.READING, done + 1, len(ordered))
                 for key in own:
                     needed.setdefault(key, roots[ref])
         for entry in found.of_kind(Kind.HISTORY):

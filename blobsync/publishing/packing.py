@@ -20,7 +20,7 @@ from blobsync.bucket import keys
 from blobsync.bucket.ports import ObjectStore, PatientStore
 from blobsync.bucket.tombstones import condemned
 from blobsync.errors import BlobSyncError
-from blobsync.progress import Meter, Phase, Share
+from blobsync.progress import Meter, Share, WorkPhase
 from blobsync.publishing.hashing import read_file, scratch_error, snapshot, unnamed_file
 from blobsync.publishing.sources import SourceFile
 from blobsync.release.layout import Pack
@@ -144,7 +144,7 @@ class Uploader:
         self._store, self._sources, self._scratch, self._repair = store, sources, scratch, repair
         self._stored_limit, self._raw_limit = limits
         self._packer = packer
-        self.packing, self.uploading = Meter(Phase.PACKING), Meter(Phase.UPLOADING)
+        self.packing, self.uploading = Meter(WorkPhase.PACKING), Meter(WorkPhase.UPLOADING)
         self._large = threading.BoundedSemaphore(LARGE_AT_ONCE)
 
     def jobs(self, manifest: Manifest, to_pack: frozenset[str]) -> list[Callable[[], UploadResult]]:

@@ -30,7 +30,7 @@ from blobsync.bucket.leases import BucketLease, publish_lease
 from blobsync.bucket.ports import ObjectStore
 from blobsync.bucket.releases import stored_manifest
 from blobsync.errors import LocalStoreError, StoppedError
-from blobsync.progress import Meter, Phase, Progress
+from blobsync.progress import Meter, Progress, WorkPhase
 from blobsync.publishing.hashing import READ_BYTES, hash_file
 from blobsync.publishing.packing import PublishStore, Uploader, UploadResult
 from blobsync.publishing.reuse import PackPlan, known_packs, pack_limits, plan_packs
@@ -182,7 +182,7 @@ def _run(
 def _hashed(
     name: str, files: Sequence[SourceFile], bucket: PublishStore, pool: Executor, progress: OnPhase
 ) -> tuple[Manifest, dict[str, SourceFile]]:
-    meter = Meter(Phase.HASHING)
+    meter = Meter(WorkPhase.HASHING)
     if progress is not None:
         meter.expect(len(files), sum(_size(source) for source in files))
     left = iter(tuple(files))  # an iterator over a tuple is safe to share

@@ -38,7 +38,7 @@ from blobsync.retry import WRONG_BYTES, read_again_if_wrong
 from blobsync.sync.damage import DamagedObjects
 from blobsync.sync.pool import DaemonPool, Lane
 from blobsync.sync.table import Fetch, FindMissing
-from blobsync.sync.work_queue import URGENT
+from blobsync.sync.task_queue import URGENT
 
 _GRACE_S = 60.0
 _SLOWEST_BYTES_PER_S = 64 << 10

@@ -24,8 +24,8 @@ from blobsync.sync.jobs import Arrival, Inspection, Transfers
 from blobsync.sync.pool import DaemonPool
 from blobsync.sync.readiness import Readiness, ReleaseReadiness, ReleaseState, failure_of
 from blobsync.sync.table import Fetch, FindMissing, Job, ObjectCounts, SyncTable
+from blobsync.sync.task_queue import DiskWatch
 from blobsync.sync.waits import EnsureCalls, Holds
-from blobsync.sync.work_queue import DiskWatch
 
 _log = LazyLog(__name__)
 

@@ -1,9 +1,9 @@
 """Keeps the wanted releases in the local store, in the background.
 
-`Syncer` starts the thread of `loop`, which owns the table of due work (`table`, `work_queue`) and calls the
-listeners. A look at a wanted release finds the objects that it lacks; they are fetched and
-verified (`jobs`). If a look finds nothing missing, the release is ready (`readiness`). `ensure` wants a
-release before all others, waits for it and pins it (`waits`).
+`Syncer` starts the thread of `loop`, which owns the table of due work (`table`, `task_queue`) and calls the
+listeners. A look at a wanted release finds the objects that it lacks; they are fetched and verified (`jobs`).
+If a look finds nothing missing, the release is ready (`readiness`). `ensure` wants a release before all
+others, waits for it and pins it (`waits`).
 
 Threads: `blobsync-syncer` is the loop. Blocking work is done by `blobsync-look-<n>` (looks),
 `blobsync-fetch-<n>` (fetches) and `blobsync-scrub`. `readiness()` and `progress()` only read a value.

@@ -27,7 +27,7 @@ from blobsync.sync.readiness import (
     readiness_of,
     total_bytes,
 )
-from blobsync.sync.work_queue import URGENT, BackOffs, WorkQueue
+from blobsync.sync.task_queue import URGENT, BackOffs, TaskQueue
 
 _ELSEWHERE_S = 0.1
 """Delay of the next try if another process receives the object."""
@@ -118,8 +118,8 @@ class SyncTable:
     ) -> None:
         self._look_every_s = look_every_s
         self._releases: dict[ReleaseRef, _Release] = {}
-        self._looks: WorkQueue[ReleaseRef] = WorkQueue(urgent=1)
-        self._fetches: WorkQueue[str] = WorkQueue(urgent=urgent_fetches)
+        self._looks: TaskQueue[ReleaseRef] = TaskQueue(urgent=1)
+        self._fetches: TaskQueue[str] = TaskQueue(urgent=urgent_fetches)
         self.back_offs = BackOffs(retry, rng, self._looks, self._fetches)
         self._missing: dict[str, _Missing] = {}
         self._quarantined_count = 0
@@ -194,7 +194,7 @@ class SyncTable:
                 self._looks.move(ref, now_s)
 
     def start_due(self, now_s: float, looks: int, fetches: int) -> list[Job]:
-        """Jobs to start now: at most this many of each kind, plus urgent ones; see `WorkQueue.take`."""
+        """Jobs to start now: at most this many of each kind, plus urgent ones; see `TaskQueue.take`."""
         found = ((ref, self._releases[ref]) for ref in self._looks.take(now_s, looks))
         jobs: list[Job] = [FindMissing(ref, release.known, release.fresh_layout) for ref, release in found]
         names = self._fetches.take(now_s, fetches)

@@ -19,10 +19,10 @@ from blobsync import (
     GcRefusedError,
     LocalStore,
     ObjectStore,
-    Phase,
     Progress,
     ReleaseRef,
     RetryPolicy,
+    WorkPhase,
     collect_garbage,
     gc,
 )
@@ -145,7 +145,7 @@ class BucketGarbage:
 
     def _progress(self, progress: Progress) -> None:
         self._metrics.progress(progress.done_count, progress.total_count)
-        if progress.phase is Phase.DELETING:
+        if progress.phase is WorkPhase.DELETING:
             _log.info("collection_deletes", done=progress.done_count, total=progress.total_count)
 
 

@@ -74,7 +74,7 @@ class LatchCore:
     @property
     def ended(self) -> bool:
         """True when the latch is closed: it sends no more requests and reports."""
-        return isinstance(self.state, m.Closed)
+        return isinstance(self.state, m.LatchClosed)
 
     @property
     def place(self) -> m.Place | None:
@@ -84,7 +84,7 @@ class LatchCore:
                 return place
             case m.Claiming() | m.Holding():
                 return m.Place(0)
-            case m.Latent() | m.Joining() | m.Suspended() | m.Withdrawing() | m.Closed():
+            case m.Latent() | m.Joining() | m.Suspended() | m.Withdrawing() | m.LatchClosed():
                 return None
 
     # --- called by the driver ---------------------------------------------------------------------

@@ -72,7 +72,7 @@ def step(state: State, event: Event, policy: SuspendedPolicy = SuspendedPolicy.S
             return _joining(state, event)
         case m.Latent():
             return _latent(state, event)
-        case m.Closed():
+        case m.LatchClosed():
             return LatchTransition(state)
 
 
@@ -125,7 +125,7 @@ def _latent(state: m.Latent, event: Event) -> LatchTransition:
         case m.Started():
             return _join()
         case m.LatchCloseAsked():
-            return LatchTransition(m.Closed(), (m.LatchEnded(),))
+            return LatchTransition(m.LatchClosed(), (m.LatchEnded(),))
         case m.LinkUp() | m.LinkDown() | m.SessionGone() | m.QueueChanged() | m.NodeGone() | m.TimerDue():
             return LatchTransition(state)
         case m.Joined() | m.SawSelf() | m.LatchGone() | m.Claimed() | m.Postponed() | m.Barred():
@@ -304,7 +304,7 @@ def _suspended(state: m.Suspended, event: Event) -> LatchTransition:
 def _withdrawing(state: m.Withdrawing, event: Event) -> LatchTransition:
     match event:
         case m.Withdrawn():
-            return LatchTransition(m.Closed(), (m.LatchEnded(),))
+            return LatchTransition(m.LatchClosed(), (m.LatchEnded(),))
         case m.LinkUp() | m.TimerDue() | m.LatchCloseAsked():
             return LatchTransition(state, (m.Withdraw(),))
         case m.CallFailed() | m.Refused() | m.Barred() | m.Postponed():

@@ -85,11 +85,11 @@ class Withdrawing:
 
 
 @record
-class Closed:
+class LatchClosed:
     """The final state. No event leads out of it."""
 
 
-State = Latent | Joining | Waiting | Claiming | Holding | Suspended | Withdrawing | Closed
+State = Latent | Joining | Waiting | Claiming | Holding | Suspended | Withdrawing | LatchClosed
 
 
 # --- events from outside ------------------------------------------------------------------------

@@ -128,7 +128,7 @@ def _in_line(latch: latch_m.State | None) -> Phase:
             | latch_m.Joining()
             | latch_m.Suspended()
             | latch_m.Withdrawing()
-            | latch_m.Closed()
+            | latch_m.LatchClosed()
         ):
             return Phase.WAITING
 

@@ -16,7 +16,7 @@ from blobsync.bucket import keys
 from blobsync.collection import deletion as deletion_module
 from blobsync.collection.decision import CollectionPolicy
 from blobsync.collection.inventory import Kind, Tally
-from blobsync.progress import Phase, Progress
+from blobsync.progress import Progress, WorkPhase
 from blobsync.testing.memory import MemoryObjectStore
 from tests.blobsync.collection_samples import (
     DAY,
@@ -194,7 +194,7 @@ def test_collection_that_is_told_to_stop_stops_and_says_what_it_did(monkeypatch:
     world.clock.forward(2 * DAY)
 
     def stop(progress: Progress) -> None:
-        if progress.phase is Phase.DELETING:
+        if progress.phase is WorkPhase.DELETING:
             assert progress.total_count == 10
             stopping.set()
 
@@ -231,9 +231,9 @@ def test_collection_tells_how_far_it_is() -> None:
     world.store.write(keys.blob(digest("x")), b"x")
     world.clock.forward(2 * DAY)
     world.twice(progress=told.append)
-    assert {item.phase for item in told} == {Phase.LISTING, Phase.READING, Phase.DELETING}
-    assert Progress(Phase.READING, 1, 1) in told
-    assert Progress(Phase.DELETING, 1, 1) in told
+    assert {item.phase for item in told} == {WorkPhase.LISTING, WorkPhase.READING, WorkPhase.DELETING}
+    assert Progress(WorkPhase.READING, 1, 1) in told
+    assert Progress(WorkPhase.DELETING, 1, 1) in told
 
 
 def test_nothing_is_deleted_when_whoever_collects_may_not_delete_any_more() -> None:

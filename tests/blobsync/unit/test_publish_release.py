@@ -17,7 +17,6 @@ from blobsync import (
     InvalidManifestError,
     LocalStoreError,
     ObjectInfo,
-    Phase,
     Progress,
     PublishedRelease,
     RetryPolicy,
@@ -26,6 +25,7 @@ from blobsync import (
     StoreAccessDeniedError,
     StoreUnavailableError,
     UnsafeSourceError,
+    WorkPhase,
     collect,
     fetch_manifest,
     list_releases,
@@ -366,9 +366,9 @@ def test_progress_of_each_phase_ends_at_its_total(root: Path) -> None:
     last = {item.phase: item for item in seen}
     files = LARGE + 3
     assert last == {
-        Phase.HASHING: Progress(Phase.HASHING, 5, 5, files, files),
-        Phase.PACKING: Progress(Phase.PACKING, 3, 3, 2, 2),
-        Phase.UPLOADING: Progress(Phase.UPLOADING, 4, 4, LARGE + 2, LARGE + 2),
+        WorkPhase.HASHING: Progress(WorkPhase.HASHING, 5, 5, files, files),
+        WorkPhase.PACKING: Progress(WorkPhase.PACKING, 3, 3, 2, 2),
+        WorkPhase.UPLOADING: Progress(WorkPhase.UPLOADING, 4, 4, LARGE + 2, LARGE + 2),
     }
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from blobsync import RetryPolicy
-from blobsync.sync.work_queue import DiskWatch
+from blobsync.sync.task_queue import DiskWatch
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def hopeful(state: State) -> m.Event:
             return m.LinkUp(1)
         case m.Withdrawing():
             return m.Withdrawn()
-        case m.Closed():
+        case m.LatchClosed():
             return m.QueueChanged()
 
 
@@ -180,11 +180,11 @@ def test_no_state_of_a_latch_waits_in_silence_and_closing_always_ends(
         elif world.timer:
             world.timer = False
             world.tell(event)
-        if isinstance(world.state, m.Closed):
+        if isinstance(world.state, m.LatchClosed):
             break
         assert world.timer, f"{world.state} waits for nothing: {world.history[-5:]}"
 
     world.choose = lambda answers: data.draw(answers[0])  # ZooKeeper works again
     world.tell(m.LatchCloseAsked())
-    assert world.state == m.Closed()
+    assert world.state == m.LatchClosed()
     assert not world.witness.held

@@ -48,7 +48,7 @@ class TaskTimes:
     again_s: float | None = None
 
 
-class WorkQueue(Generic[Key]):
+class TaskQueue(Generic[Key]):
     """Tasks by their key.
 
     Args:
@@ -163,7 +163,7 @@ class BackOffs:
         queues: The queues of the tasks.
     """
 
-    def __init__(self, retry: RetryPolicy, rng: Callable[[], float], *queues: WorkQueue[Any]) -> None:
+    def __init__(self, retry: RetryPolicy, rng: Callable[[], float], *queues: TaskQueue[Any]) -> None:
         self._retry, self._rng, self._queues = retry, rng, queues
         self._last_answer_s = self._last_outage_s = float("-inf")
         self._disk_refused = False
@@ -178,7 +178,7 @@ class BackOffs:
         """True when a task that the disk refused waits for its next try."""
         return any(task.failure is not None and task.failure.of_disk for _, _, task in self._failing())
 
-    def failed(self, queue: WorkQueue[Any], key: Any, failure: Failure, now_s: float) -> None:
+    def failed(self, queue: TaskQueue[Any], key: Any, failure: Failure, now_s: float) -> None:
         """Note that a running task failed. It is due again after its back-off."""
         task = queue[key]
         if task.failure is None or task.failure.state is not failure.state:
@@ -215,7 +215,7 @@ class BackOffs:
                 if task.failure is not None and task.failure.of_disk and task.due_s > now_s:
                     queue.move(key, now_s)
 
-    def _failing(self) -> Iterator[tuple[WorkQueue[Any], Any, TaskTimes]]:
+    def _failing(self) -> Iterator[tuple[TaskQueue[Any], Any, TaskTimes]]:
         for queue in self._queues:
             for key, task in list(queue.items()):
                 if task.failures:
