@@ -34,6 +34,14 @@ def default_of(section: str, key: str) -> Any:
     return field.get_default(call_default_factory=True)
 
 
+@pytest.mark.parametrize(
+    ("ours", "of_chart"),
+    [("grafana/nimbus.json", "nimbus-board.json"), ("prometheus/nimbus-alerts.yaml", "nimbus-alerts.yaml")],
+)
+def test_chart_has_the_board_and_the_alerts_and_no_copies_of_them(ours: str, of_chart: str) -> None:
+    assert (CONFIGS.parent / "deploy/helm/nimbus/files" / of_chart).samefile(CONFIGS / ours)
+
+
 def test_example_holds_every_key_and_no_other() -> None:
     shown = {(section, key) for section, part in example().items() for key in part}
 
