@@ -1,22 +1,24 @@
 """Files and folders: atomic and create-once writes, flushes to the disk, safe reads, short paths.
 
-Any thread may call it.
+Drivers import it before a task's own modules, so it imports late what they do not need. Any thread may call
+it.
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
 import stat
 import tempfile
 from collections.abc import Container, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, BinaryIO, Callable
+from typing import TYPE_CHECKING, Any, BinaryIO, Callable
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 _CHUNK_BYTES = 1 << 20
 _REMOVE_DEADLINE_S = 60.0
@@ -28,7 +30,7 @@ _DEEPEST = 100
 """Deepest nesting of folders: each level needs a descriptor, and a task may nest any number."""
 _NOT_OFFERED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP})
 """Errors of file systems that cannot flush this kind of file: some network file systems, for folders."""
-_SHORT_PATHS = Path("/tmp")  # noqa: S108 - see above
+_SHORT_PATHS = Path("/tmp")  # noqa: S108 - see `short_path_of`
 _SHORT_PREFIX = "nimbus-"
 _BYTES = 4
 
@@ -146,7 +148,7 @@ def remove_tree(top: Path) -> None:
     with suppress(RecursionError):
         shutil.rmtree(top, ignore_errors=True)
     if os.path.lexists(top):  # too deep for Python's recursion or the limit of descriptors
-        import subprocess  # only here: drivers import this module, too
+        import subprocess
 
         with suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
@@ -212,6 +214,8 @@ class _Flush:
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
+        from concurrent.futures import ThreadPoolExecutor  # late: it loads logging
+
         return self._closing.enter_context(ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="runner-flush"))
 
     def folder(self, name: str, path: str, above: int | None, levels: int) -> None:
@@ -258,7 +262,14 @@ def _naming(path: str, but: frozenset[int] = _NOT_OFFERED) -> Iterator[None]:
 
 
 def short_path_of(folder: Path) -> Path:
-    """The name of a folder's link."""
+    """The name of a link to an attempt's folder, because a Unix socket's path has at most 107 bytes.
+
+    It follows from the folder's path, so it needs no record. A link is used only if it is our own or the
+    attempt's user's, and in a sticky folder nobody else can replace it. It points to a folder that only the
+    attempt's user can enter. Files stay in that folder, where they are measured, and removed.
+    """
+    import hashlib
+
     return _SHORT_PATHS / f"{_SHORT_PREFIX}{hashlib.blake2b(bytes(folder), digest_size=_BYTES).hexdigest()}"
 
 

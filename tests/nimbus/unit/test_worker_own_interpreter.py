@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,3 +130,15 @@ def test_configured_pythonpath_with_the_name_of_an_imported_module_gets_its_own_
 @pytest.mark.parametrize("name", ["LD_LIBRARY_PATH", "LC_ALL", "MALLOC_ARENA_MAX", "OPENSSL_CONF"])
 def test_variable_that_counts_at_a_start_gets_its_own_interpreter(bench: Bench, name: str) -> None:
     assert name in (_why(bench, environment={name: "changed"}) or "")
+
+
+def test_driver_leaves_names_of_the_standard_library_to_the_modules_of_a_task() -> None:
+    """A module that is imported before the task hides that of the release with the same name."""
+    program = "import sys; before = {*sys.modules}; import nimbus.worker.driver.main as _; "
+    program += "print(*{name.partition('.')[0] for name in {*sys.modules} - before})"
+
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
+
+    imported = set(done.stdout.split())
+    assert "nimbus" in imported
+    assert imported & {"concurrent", "hashlib", "logging", "queue", "string", "subprocess"} == set()
