@@ -10,7 +10,7 @@ from functools import partial
 import structlog
 
 from nimbus.domain.ids import AttemptId, WorkerId
-from nimbus.domain.slots import Claim, ConnectSession, End
+from nimbus.domain.slots import Claim, End
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptBoard
@@ -66,10 +66,9 @@ class ProcessExecutor:
         """Remove old folders: delivered long ago, or created long ago and never used."""
         keep_s = self._context.settings.keep_attempts.total_seconds()
         now_s = self._context.clock.now().timestamp()
+        busy = ordered.keys() | self._context.unended
         for folder in AttemptFolder.all_in(self._context.settings.work_dir):
-            attempt = str(folder.attempt)
-            busy = attempt in ordered or attempt in self._context.unended
-            if not busy and folder.age_s(now_s) > keep_s and not folder.is_locked():
+            if str(folder.attempt) not in busy and folder.age_s(now_s) > keep_s and not folder.is_locked():
                 folder.remove()
 
     def was_launched(self, attempt: str) -> bool:
@@ -174,7 +173,8 @@ def ending_of_the_dead(
         StoreUnavailableError: try again; nothing was recorded.
     """
     attempt = str(folder.attempt)
-    _kill_left(folder, folder.session(), lambda: remains.attempt_tag(board.cluster(), attempt), connect)
+    _kill_left(folder, lambda: remains.attempt_tag(board.cluster(), attempt))
+    release_left(folder.session(), folder.path, connect)
     why = f"its runner ended before it could claim the attempt: {_last_words(folder)}"
     refused = settlement.ended(attempt, Outcome.REFUSED, why, now)
     won = settlement.fence(board, refused, worker, now)
@@ -204,26 +204,19 @@ def is_supervised(tag: str, claim: Claim | None) -> bool:
 
 def kill_rest(tag: str, claim: Claim | None, connect: ConnectReach | None) -> None:
     """Kill the remaining processes of an attempt, of any worker, and release its Spark Connect session."""
-    if claim is not None and _runner_of(claim) is not None:
-        _kill_left(AttemptFolder.of_claim(claim), claim.session, lambda: tag, connect)
-    else:
-        remains.kill_tagged(tag)
+    folder = AttemptFolder.of_claim(claim) if _runner_of(claim) is not None else None
+    _kill_left(folder, lambda: tag)
+    if claim is not None and folder is not None:
+        release_left(claim.session, folder.path, connect)
 
 
-def _kill_left(
-    folder: AttemptFolder | None,
-    session: ConnectSession | None,
-    tag: Callable[[], str],
-    connect: ConnectReach | None,
-) -> None:
+def _kill_left(folder: AttemptFolder | None, tag: Callable[[], str]) -> None:
     """`folder`: of the dead runner. If `tag` raises, without ZooKeeper, what needs no tag is killed."""
     if folder is not None and (runner := folder.last_runner()) is not None:
         remains.kill_session(runner)
     if folder is not None and (keeper := folder.jvm_keeper()) is not None:
         remains.kill_jvm_keeper(keeper)
     remains.kill_tagged(tag())
-    if folder is not None:
-        release_left(session, folder.path, connect)
 
 
 def record_of(claim: Claim | None) -> End | None:

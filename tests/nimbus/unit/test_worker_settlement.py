@@ -229,14 +229,18 @@ def untagged() -> Iterator[Untagged]:
             procfs.kill(runner.started)
 
 
-def _claimed_by(untagged: Untagged, bench: Bench) -> Assignment:
-    """The order to reap an attempt that the worker has claimed, according to the attempt's folder."""
-    order, folder = _left_by(bench, pid=1, start_ticks=1)
+def _locked_by(untagged: Untagged, folder: AttemptFolder) -> None:
     ticks = procfs.start_ticks(untagged.process.pid)
     assert ticks is not None
     lock = folder.try_lock(ProcessId(untagged.process.pid, ticks))
     assert lock is not None
     os.close(lock)
+
+
+def _claimed_by(untagged: Untagged, bench: Bench) -> Assignment:
+    """The order to reap an attempt that the worker has claimed, according to the attempt's folder."""
+    order, folder = _left_by(bench, pid=1, start_ticks=1)
+    _locked_by(untagged, folder)
     assert order.claim is not None
     folder.record_claim(order.claim)
     return order
@@ -264,5 +268,20 @@ def test_reaper_kills_what_a_dead_runner_left_in_its_session_without_a_tag(
     untagged.end()
 
     assert bench.collect(order)
+
+    assert not procfs.is_alive(untagged.started.pid, untagged.started.start_ticks)
+
+
+def test_what_a_dead_runner_left_is_killed_even_if_its_session_cannot_be_read(
+    bench: Bench, untagged: Untagged
+) -> None:
+    folder = bench.folder()
+    folder.create(bench.order("task.py"))
+    _locked_by(untagged, folder)
+    folder.session_file.write_bytes(b"{broken")
+    untagged.end()
+
+    with pytest.raises(ValueError, match="property name"):
+        process_executor.ending_of_the_dead(folder, bench.board, WORKER, NOW)
 
     assert not procfs.is_alive(untagged.started.pid, untagged.started.start_ticks)
