@@ -16,8 +16,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import nimbus.authoring
 import nimbus.worker.data.signed
-import nimbus.worker.data.signed
-import nimbus.worker.driver
+import nimbus.worker.driver.main
 import nimbus.worker.driver.sql_task
 from blobsync import RetryPolicy, S3ObjectStore
 from nimbus.worker.data.signed import SignedStore
