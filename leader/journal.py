@@ -41,8 +41,8 @@ class Move:
 
     @property
     def on(self) -> str:
-        """Name of the event that caused it."""
-        return type(self.event).__name__
+        """Name of the event that caused it: of its class, or `shown_as`, which outlives that name."""
+        return getattr(self.event, "shown_as", type(self.event).__name__)
 
     @property
     def reason(self) -> str | None:

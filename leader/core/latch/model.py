@@ -6,6 +6,7 @@ The *owner* of a latch is the code above it: the core of a participant, or a `Le
 from __future__ import annotations
 
 from enum import Enum
+from typing import ClassVar
 
 from leader.protocol.record import record
 
@@ -121,6 +122,8 @@ class SessionGone:
 class QueueChanged:
     """A watched node has changed: read the queue again."""
 
+    shown_as: ClassVar = "WatchFired"
+
 
 @record
 class NodeGone:
@@ -133,11 +136,14 @@ class NodeGone:
 class TimerDue:
     """The timer has run out."""
 
+    shown_as: ClassVar = "Due"
+
 
 @record
 class LatchCloseAsked:
     """The owner closes the latch."""
 
+    shown_as: ClassVar = "CloseAsked"
     reason: str = "closed"
 
 

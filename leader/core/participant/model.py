@@ -6,6 +6,7 @@ The *owner* of a participant is the process that uses its elector.
 from __future__ import annotations
 
 from enum import Enum
+from typing import ClassVar
 
 from leader.core.latch import model as latch_m
 from leader.elector import Phase, Verdict
@@ -219,6 +220,8 @@ class Published:
 class DelayOver:
     """The timer has run out."""
 
+    shown_as: ClassVar = "Due"
+
 
 @record
 class LeaderNodeRefused:
@@ -227,6 +230,7 @@ class LeaderNodeRefused:
     The epoch has changed, the latch's node is gone, or another client changes the leader node all the time.
     """
 
+    shown_as: ClassVar = "Refused"
     reason: str
 
 
@@ -234,6 +238,7 @@ class LeaderNodeRefused:
 class WriteFailed:
     """No answer. A write may have been applied or not."""
 
+    shown_as: ClassVar = "CallFailed"
     reason: str
 
 

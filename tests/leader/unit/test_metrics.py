@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
 
 from leader import ElectionStatus, FencingToken, Leadership, Participant, Phase, Verdict
+from leader.core.latch import model as latch_m
 from leader.core.participant import model as m
 from leader.journal import DeferredJournal, Entry, Granted, Judged, Move, Revoked
 from leader.metrics import ElectionMetrics
@@ -56,6 +58,22 @@ def test_what_the_journal_hears_is_counted_and_passed_on() -> None:
     assert value("leader_epoch") == 7
     assert value("leader_confirm_duration_seconds_sum") == 0.003
     assert deaf.told == ["Move", "Judged", "Judged", "Granted", "Revoked"]
+
+
+def test_events_keep_their_names_in_logs_and_metrics_whatever_their_classes_are_called() -> None:
+    def names(of: object) -> set[str]:
+        return {Move("", None, None, kind.__new__(kind)).on for kind in get_args(of)}
+
+    assert names(latch_m.Event) == {
+        "Started", "LinkUp", "LinkDown", "SessionGone", "WatchFired", "NodeGone", "Due", "CloseAsked",
+        "Joined", "SawSelf", "LatchGone", "Claimed", "Postponed", "Barred", "Proven", "Refused",
+        "CallFailed", "Withdrawn",
+    }  # fmt: skip
+    assert names(m.Event) == {
+        "AddAsked", "RemoveAsked", "CloseAsked", "AbdicationAsked", "Poked", "LatchGained", "LatchLost",
+        "LatchVetoed", "LatchEnded", "GuardSaid", "Drained", "Published", "Refused", "WatchFired", "Due",
+        "CallFailed", "Crashed",
+    }  # fmt: skip
 
 
 def test_gauges_are_read_when_somebody_looks() -> None:
