@@ -156,9 +156,7 @@ class ObjectFiles:
         except BlobMissingError:  # it cannot be read, or another process has just collected or quarantined it
             return False
         except (CorruptBlobError, InvalidPackError) as exc:
-            if (
-                self.file_identity(item) == before
-            ):  # otherwise it was replaced meanwhile, perhaps by a good file
+            if self.file_identity(item) == before:  # else it was replaced meanwhile, perhaps by a good file
                 self.base.quarantine(path, str(exc))
             return False
         if unchanged:  # otherwise a process wrote to it meanwhile

@@ -57,9 +57,8 @@ class EphemeralNode:
             RecordError: Another client changes the node as fast as this one writes it.
         """
         found: tuple[bytes, r.Stat] | None = None
-        may_exist = (
-            self._wrote is not None and self._wrote[1] == session_id
-        )  # else it most likely does not exist
+        # Written in another session, or never, it most likely does not exist.
+        may_exist = self._wrote is not None and self._wrote[1] == session_id
         for _ in range(_TRIES):
             if may_exist:
                 found = yield from self._read(watch)

@@ -31,7 +31,7 @@ _MOMENT = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class RunTarget:
-    """A run that may be created: what it would read depends on these. See `nimbus.domain.reads.Reader`."""
+    """A run that may be created: what it would read depends on it. See `nimbus.domain.reads.ReadingRun`."""
 
     data_interval: DataInterval | None = None
     timezone: str = "UTC"

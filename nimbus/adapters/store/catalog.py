@@ -90,7 +90,7 @@ def _decoded(
 
 
 class TreeCatalog:
-    """See `nimbus.ports.Catalog`. One thread, except for the watches."""
+    """See `nimbus.ports.CatalogFeed`. One thread, except for the watches."""
 
     def __init__(self, calls: Calls, root: str) -> None:
         self._calls, self._paths = calls, Paths(root)
