@@ -32,22 +32,27 @@ class Move:
     @property
     def was(self) -> str:
         """Name of the state before."""
-        return type(self.before).__name__
+        return _shown(self.before)
 
     @property
     def now(self) -> str:
         """Name of the state after."""
-        return type(self.after).__name__
+        return _shown(self.after)
 
     @property
     def on(self) -> str:
-        """Name of the event that caused it: of its class, or `shown_as`, which outlives that name."""
-        return getattr(self.event, "shown_as", type(self.event).__name__)
+        """Name of the event that caused it."""
+        return _shown(self.event)
 
     @property
     def reason(self) -> str | None:
         """Why, if the event or the new state has a reason."""
         return getattr(self.event, "reason", None) or getattr(self.after, "reason", None)
+
+
+def _shown(state_or_event: object) -> str:
+    """Its name in logs and metrics: `shown_as`, which outlives the name of its class, or that name."""
+    return getattr(state_or_event, "shown_as", type(state_or_event).__name__)
 
 
 @record

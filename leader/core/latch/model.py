@@ -89,6 +89,8 @@ class Withdrawing:
 class LatchClosed:
     """The final state. No event leads out of it."""
 
+    shown_as: ClassVar = "Closed"
+
 
 State = Latent | Joining | Waiting | Claiming | Holding | Suspended | Withdrawing | LatchClosed
 

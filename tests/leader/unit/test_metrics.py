@@ -60,10 +60,19 @@ def test_what_the_journal_hears_is_counted_and_passed_on() -> None:
     assert deaf.told == ["Move", "Judged", "Judged", "Granted", "Revoked"]
 
 
-def test_events_keep_their_names_in_logs_and_metrics_whatever_their_classes_are_called() -> None:
+def test_states_and_events_keep_their_names_in_logs_and_metrics_whatever_their_classes_are_called() -> None:
     def names(of: object) -> set[str]:
-        return {Move("", None, None, kind.__new__(kind)).on for kind in get_args(of)}
+        things = [kind.__new__(kind) for kind in get_args(of)]
+        return {
+            name for it in things for move in [Move("", it, it, it)] for name in (move.was, move.now, move.on)
+        }
 
+    assert names(latch_m.State) == {
+        "Latent", "Joining", "Waiting", "Claiming", "Holding", "Suspended", "Withdrawing", "Closed",
+    }  # fmt: skip
+    assert names(m.State) == {
+        "Outside", "InLine", "Guarding", "Leading", "Draining", "Leaving", "BackingOff", "Closed",
+    }  # fmt: skip
     assert names(latch_m.Event) == {
         "Started", "LinkUp", "LinkDown", "SessionGone", "WatchFired", "NodeGone", "Due", "CloseAsked",
         "Joined", "SawSelf", "LatchGone", "Claimed", "Postponed", "Barred", "Proven", "Refused",
