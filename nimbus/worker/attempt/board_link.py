@@ -80,7 +80,7 @@ class BoardLink:
         """Perform it soon, instead of an earlier one of its kind that still waits. Any thread.
 
         Args:
-            attempt: Has its claim before `Claim` is put, and its record before `Record` or `PutEnd`.
+            attempt: Has its claim before `PutClaim` is put, and its record before `Record` or `PutEnd`.
             instruction: `Record` includes `PutEnd`.
         """
         with self._changed:

@@ -1,13 +1,18 @@
-"""docs/pipelines.md names all states of runs, tasks and attempts, classes of failure and trigger rules."""
+"""docs/pipelines.md names all states of runs, tasks and attempts, classes of failure and trigger rules.
+
+docs/worker.md has the states and instructions of an attempt by their names in the code.
+"""
 
 from __future__ import annotations
 
 import re
 from enum import StrEnum
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from nimbus.attempt import model as m
 from nimbus.domain.needs import TABLE
 from nimbus.domain.pipeline import FailureClass
 from nimbus.domain.run import RunState
@@ -15,7 +20,8 @@ from nimbus.domain.task_run import Outcome, TaskState
 
 _ENDINGS = (TaskState.SUCCEEDED, TaskState.SKIPPED, TaskState.FAILED, TaskState.NOT_RUN)
 """As the columns of the table."""
-_PAGE = (Path(__file__).parents[3] / "docs" / "pipelines.md").read_text()
+_DOCS = Path(__file__).parents[3] / "docs"
+_PAGE = (_DOCS / "pipelines.md").read_text()
 
 
 def _section(title: str) -> str:
@@ -62,3 +68,22 @@ def test_table_of_trigger_rules_is_that_of_the_code() -> None:
         rule.value: [words.get(by_state[state].value, "not run") for state in _ENDINGS]
         for rule, by_state in TABLE.items()
     }
+
+
+def test_map_of_the_worker_has_the_states_and_instructions_of_an_attempt() -> None:
+    part = (
+        (_DOCS / "worker.md")
+        .read_text()
+        .partition("\n## The states of an attempt\n")[2]
+        .partition("\n## ")[0]
+    )
+    drawing, table = part.split("```")[1:]
+    states = {words.title().replace(" ", "") for words in re.findall(r"[A-Z]{4,}(?: [A-Z]+)?", drawing)}
+    instructions = {
+        name
+        for cell in re.findall(r"^\|([^|]+)\|", table, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", cell)
+    }
+
+    assert states - {"Sigkill"} == {state.__name__ for state in get_args(m.State)}
+    assert instructions < {instruction.__name__ for instruction in get_args(m.Instruction)}
