@@ -27,7 +27,7 @@ from nimbus.domain.alerts import AlertEvent, AlertMessage
 from nimbus.ports import AlertNotSentError
 
 TIMEOUT_S = 5.0
-"""Time limit of each step: to connect, to send, to get the response headers."""
+"""Time limit of each step: to connect, to send, to get an answer or its headers."""
 ID_HEADER = "Idempotency-Key"
 SIGNATURE_HEADER = "Nimbus-Signature"
 
@@ -72,7 +72,6 @@ _REFUSALS = (
     *(smtplib.SMTPResponseException, smtplib.SMTPRecipientsRefused, smtplib.SMTPNotSupportedError),
 )
 """After any of these errors the server has certainly not accepted the message."""
-"""For each answer of the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +120,6 @@ class Mailbox:
         return mail
 
 
-"""Time limit to connect, and to get an answer; overrides the URL's settings."""
 _WEIGHTS = {
     AlertEvent.FAILED.value: "failure",
     AlertEvent.TIMED_OUT.value: "failure",

@@ -213,7 +213,7 @@ class TreeLeaderStore:
         try:
             self._write([Operation("delete", path) for path in paths])
         except StaleStateError as exc:
-            _log.info("nodes_not_pruned", kind=kind, error=str(exc))
+            _log.info(f"{kind}_not_pruned", error=str(exc))
 
     def read_alerts(self) -> tuple[Alert, ...]:
         return read_alerts(self._calls, self._paths)

@@ -260,10 +260,8 @@ def _regular(ends: Sequence[datetime], every: timedelta, most: int) -> list[Data
 def _known(index: IntervalIndex, interval: DataInterval) -> Column | None:
     if not index.knows(interval):
         return None
-    date, last = (
-        interval.end,
-        index.last(interval),
-    )  # also of a longer interval, such as a backfill in one run
+    date = interval.end
+    last = index.last(interval)  # also of a longer interval, such as a backfill in one run
     if last is None or not last.started:
         return Column(date=date)
     return Column(date=date, run=last.run, whole=Cell(last.outcome.value), created_at=last.at)

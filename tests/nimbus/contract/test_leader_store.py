@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession, read_epoch
 from leader.protocol.terms import decode_epoch
@@ -544,6 +545,17 @@ def test_a_look_at_the_outcomes_says_when_it_left_some(bench: Bench, monkeypatch
     assert bench.store.prune_outcomes(NOW + timedelta(days=1), 100).more
     bench.store.forget_outcomes(asked[:2])
     assert not bench.store.prune_outcomes(NOW + timedelta(days=1), 100).more
+
+
+@pytest.mark.parametrize("bench", ["sqlite", "zookeeper"], indirect=True)
+def test_a_log_says_what_could_not_be_pruned(bench: Bench) -> None:
+    (command,) = with_outcomes(bench, 1)
+    bench.store.forget_outcomes([command])
+    with capture_logs() as logged:
+        bench.store.forget_outcomes([command])
+        bench.store.forget_terms([7])
+
+    assert [line["event"] for line in logged] == ["outcomes_not_pruned", "terms_not_pruned"]
 
 
 def test_old_outcomes_are_returned_and_stay_until_they_are_forgotten(bench: Bench) -> None:
