@@ -113,7 +113,7 @@ def _next(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
     if run.state is RunState.QUEUED:
         return NoDecision()  # its start queues the task
     spec, children = child_runs.parts(run, name)
-    stopping = lifecycle.must_stop(run, name)  # child runs are stopped by their own rule: see `stops`
+    stopping = lifecycle.must_stop(run, name)  # child runs are stopped by their own rule: see `run_ends`
     index = None if stopping else children.first(ItemState.WAITING)
     under_way = children.count(ItemState.OPEN)
     if index is None and not under_way:

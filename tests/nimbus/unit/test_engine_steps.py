@@ -1,4 +1,4 @@
-"""The engine's loop without its thread: how long it waits for event, and its work in between."""
+"""The engine's loop without its thread: how long it waits for events, and its work in between."""
 
 from __future__ import annotations
 
