@@ -44,6 +44,16 @@ def test_a_test_that_is_not_there_is_missed() -> None:
     assert list(_missing(text)) == [f"{here}::test_nothing", "unit/test_docs.py"]
 
 
+def test_each_section_of_the_guarantees_has_its_tests() -> None:
+    promised, shown = (
+        re.findall(r"^## (.+)$", (PROJECT / "docs" / page).read_text(), re.MULTILINE)
+        for page in ("guarantees.md", "guarantees-tests.md")
+    )
+
+    assert len(promised) > 7
+    assert shown == promised
+
+
 _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s:]+)\)")
