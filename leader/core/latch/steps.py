@@ -168,7 +168,7 @@ class PlainClaimant:
         return False
 
     def _there(self, node: Node) -> r.Steps[bool]:
-        """Checks with a transaction, not with a read: docs/election.md, "What proves a session"."""
+        """Checks with a transaction, not with a read: docs/election-internals.md, "What proves a session"."""
         try:
             yield from r.transaction(r.Check(f"{self._queue}/{node.name}"))
         except r.TransactionFailedError as exc:
