@@ -1,6 +1,6 @@
 """Starts and ends workers on this host by need. For machines of a cloud, replace the class `Host`.
 
-    python scale.py --config worker.yaml --slots 2 --most 4 --labels gpu --server http://127.0.0.1:8700
+    python scale.py --config worker.yaml --slots 2 --most 4 --labels gpu --server http://127.0.0.1:8470
 
 A worker is ended only when it has been drained, so no attempt is interrupted. On SIGTERM or Ctrl-C all are.
 Workers that another process has started are left alone.

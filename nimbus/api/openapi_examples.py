@@ -124,7 +124,7 @@ _LISTED_RUN: dict[str, Any] = {
 }
 _LEADER: dict[str, Any] = {
     "id": "scheduler-a",
-    "address": "https://a.example.com:8700",
+    "address": "https://a.example.com:8470",
     "epoch": 7,
     "leader_since": "2026-03-01T05:00:00Z",
 }
@@ -181,7 +181,7 @@ _ANSWERS: dict[str, Any] = {
                 "registered": True,
                 "queue_position": 0,
                 "is_leader": True,
-                "address": "https://a.example.com:8700",
+                "address": "https://a.example.com:8470",
                 "host": "host-a",
                 "hostname": "a.example.com",
                 "pid": 1234,

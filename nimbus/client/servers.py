@@ -88,7 +88,7 @@ def _split(text: str) -> list[str]:
 def _checked(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise SetupError("bad_server", f"server {url!r} is no URL such as http://127.0.0.1:8700.")
+        raise SetupError("bad_server", f"server {url!r} is no URL such as http://127.0.0.1:8470.")
     return url.rstrip("/")
 
 

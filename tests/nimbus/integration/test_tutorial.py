@@ -29,7 +29,7 @@ def script() -> str:
     for block in re.findall(r"^```sh\n(.*?)^```$", (PROJECT / "docs/tutorial.md").read_text(), re.M | re.S):
         if "pip install" in block:
             continue
-        text = block.replace(". nimbus/bin/activate\n", "")
+        text = block.replace(". .venv/bin/activate\n", "")
         if text == "nimbus up --single\n":
             text = "nimbus up --single > up.log 2>&1 &\nup=$!\n"
             text += "for _ in $(seq 240); do [ -f .nimbus/client.json ] && break; sleep 0.5; done\n"
