@@ -1,4 +1,4 @@
-"""The policy of docs/production.md, enforced by moto: enough for the buckets of docs/systemd.md, and no other."""
+"""The policy of docs/production.md, enforced by moto: for both buckets of docs/systemd.md, no others."""
 
 from __future__ import annotations
 

@@ -149,7 +149,10 @@ _VERSION = re.compile(
 
 
 def test_documents_and_deployments_name_the_version_of_this_release() -> None:
-    places = ["README.md", *(f"docs/{name}.md" for name in ("client", "containers", "kubernetes", "operations", "tutorial"))]
+    places = [
+        "README.md",
+        *(f"docs/{name}.md" for name in ("client", "containers", "kubernetes", "operations", "tutorial")),
+    ]
     places += ["deploy/container/Dockerfile", "deploy/helm/nimbus/Chart.yaml"]
     named = {place: set(_VERSION.findall((PROJECT / place).read_text())) for place in places}
 
