@@ -103,6 +103,14 @@ def test_zookeepers_configuration_in_the_text_is_the_one_that_is_installed() -> 
     assert shown and shown[0] == f"```\n{installed}```"
 
 
+def test_definition_in_the_tutorial_is_that_of_the_first_pipeline() -> None:
+    (shown,) = re.findall(
+        r"^```yaml\n(.*?)^```$", (PROJECT / "docs/tutorial.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+
+    assert (PROJECT / "examples/first/pipeline.yaml").read_text().endswith(shown)
+
+
 _COMMANDS_OF_DOLPHINSCHEDULER = (
     "START_PROCESS",
     "START_CURRENT_TASK_PROCESS",
