@@ -29,6 +29,14 @@ MAX_TOGETHER = 64
 """Attempts in one request: with claims of 0.5 KiB and ENDs of 1 KiB far below ZooKeeper's limit."""
 _URGENCY = {m.PutClaim: 0, m.PutEnd: 0, m.ReadBoard: 1, m.KeepCheckpoint: 2, m.SendHeartbeat: 2}
 """The lowest goes first. Reads go before writes: they show whether an attempt is over."""
+_IN_LOG = {
+    m.PutClaim: "Claim",
+    m.PutEnd: "PutEnd",
+    m.ReadBoard: "Look",
+    m.KeepCheckpoint: "Keep",
+    m.SendHeartbeat: "Beat",
+}
+"""Their names in `board_unreachable`, which outlive those of the classes."""
 _DEFECT_PAUSE_S = 1.0
 
 _log = structlog.get_logger(__name__)
@@ -124,7 +132,7 @@ class BoardLink:
                     self._answer(self._opened.board, due)
                 waits = pauses()
             except StoreUnavailableError as exc:
-                wanted = sorted({kind.__name__ for kind, _ in due}) or ["connection"]
+                wanted = sorted({_IN_LOG[kind] for kind, _ in due}) or ["connection"]
                 _log.warning("board_unreachable", wanted=wanted, error=str(exc)[:300])
                 self._leave_if_asked()
                 with self._changed:

@@ -175,7 +175,7 @@ def test_newest_instruction_of_a_kind_replaces_those_that_wait_for_the_board(lin
     link.board.away = False
 
     eventually(lambda: len(link.board.calls) == 2, "both are written")
-    assert (said[0]["event"], said[0]["wanted"]) == ("board_unreachable", ["SendHeartbeat"])
+    assert (said[0]["event"], said[0]["wanted"]) == ("board_unreachable", ["Beat"])
     assert sorted(map(str, link.board.calls)) == ["('ours', '8')", "{'done': 8}"]
 
 
