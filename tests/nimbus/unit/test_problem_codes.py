@@ -9,10 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from nimbus.api.problems import ObjectNotFoundError, problem
+from nimbus.domain.access import AccessDeniedError
+from nimbus.domain.errors import RefusedError
+
 ROOT = Path(__file__).parents[3]
 PLACES = ("nimbus/api", "nimbus/access", "nimbus/engine", "nimbus/definition")
 """Packages whose errors become answers, or outcomes of commands."""
-WITH_CODE = {"NotFoundError": 0, "RefusedError": 0, "AccessDeniedError": 0, "problem": 1}
+WITH_CODE = {
+    ObjectNotFoundError.__name__: 0,
+    RefusedError.__name__: 0,
+    AccessDeniedError.__name__: 0,
+    problem.__name__: 1,
+}
 """Position of the code in a call."""
 
 
@@ -38,6 +47,6 @@ def test_every_code_of_a_refusal_is_listed() -> None:
     assert missing == {}
 
 
-@pytest.mark.parametrize("code", ["unknown_run", "quarantined", "unknown_host", "bad_every"])
+@pytest.mark.parametrize("code", ["unknown_run", "no_attempt", "quarantined", "unknown_host", "bad_every"])
 def test_codes_are_found_where_they_are_spelled(code: str) -> None:
     assert code in spelled()
