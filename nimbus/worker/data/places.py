@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from blobsync import ObjectStore
 from blobsync.names import path_fault
@@ -28,7 +28,9 @@ from nimbus.worker.data.manifest import (
 from nimbus.worker.data.ports import DataPlace, InputRefusedError, OutputRefusedError
 from nimbus.worker.data.tree import FoundFolder, list_output
 from nimbus.worker.host.files import Fsync, flush_above, flush_tree, read_untrusted, write_once
-from nimbus.worker.settings import RunnerPlan
+
+if TYPE_CHECKING:
+    from nimbus.worker.settings import RunnerPlan
 
 Kept = TypeVar("Kept")
 _MAX_REMEMBERED = 10_000

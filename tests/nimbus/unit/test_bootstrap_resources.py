@@ -72,3 +72,15 @@ def test_a_scheduler_with_zookeeper_loads_neither_sqlite_nor_rich() -> None:
     )
 
     assert done.stdout.strip() == "[]"
+
+
+def test_a_daemon_loads_the_settings_of_a_worker_only_if_it_has_one() -> None:
+    code = (
+        "import nimbus.bootstrap.processes, sys\nprint({'nimbus.worker.settings', 'psutil'} & {*sys.modules})"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+
+    assert done.stdout.strip() == "set()"
