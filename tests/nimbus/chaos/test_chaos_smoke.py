@@ -81,7 +81,7 @@ def _summary(chaos: Cluster, rounds: list[Round]) -> list[str]:
         *table(rounds),
         f"{ledger.leader_writes} writes of leaders in {len(ledger.raised)} epochs",
         f"zombie writes: {len(ledger.violations)} accepted, {ledger.fenced_off} refused by ZooKeeper",
-        f"reigns that ended by a refused write: {chaos.logged('write_fenced')}",
+        f"terms that ended by a refused write: {chaos.logged('write_fenced')}",
         f"JVMs that ended: {chaos.logged('jvm_ended')}",
         f"Spark Connect servers started: {chaos.logged('connect_server_started')}",
     ]

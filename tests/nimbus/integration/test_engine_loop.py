@@ -285,7 +285,7 @@ def test_an_exception_in_a_rule_resigns_and_the_thread_serves_the_next_epoch(
     assert RunId("p-1") in bench.cluster.world.runs
 
 
-def test_a_write_that_is_refused_is_counted_and_ends_the_reign(bench: Bench, eventually: Eventually) -> None:
+def test_a_write_that_is_refused_is_counted_and_ends_the_term(bench: Bench, eventually: Eventually) -> None:
     bench.elect(1)
     eventually(lambda: bench.engine.status.recovered_at)
     bench.cluster.change(epoch=2)  # another leader
@@ -331,7 +331,7 @@ def test_a_flood_of_fire_times_does_not_keep_a_command_waiting(bench: Bench, eve
     assert len(bench.cluster.world.runs) < 4 * 24 * 60, "it came before the flood was over"
 
 
-def test_old_outcomes_are_forgotten_by_the_reign_at_most_once_a_minute(
+def test_old_outcomes_are_forgotten_by_the_leader_at_most_once_a_minute(
     bench: Bench, eventually: Eventually
 ) -> None:
     def old(name: str) -> CommandOutcome:
@@ -368,7 +368,7 @@ class HeldClock:
         return (self.time - RECORD.updated_at).total_seconds()
 
 
-def reign_of(bench: Bench, clock: Clock, effects: list[Effect]) -> LeaderTerm:
+def term_of(bench: Bench, clock: Clock, effects: list[Effect]) -> LeaderTerm:
     bench.cluster.change(epoch=1)
     ours = LeaderTerm(
         epoch=1,
@@ -385,8 +385,8 @@ def reign_of(bench: Bench, clock: Clock, effects: list[Effect]) -> LeaderTerm:
     return ours
 
 
-def test_a_result_that_an_earlier_reign_asked_for_is_not_taken_for_ours(bench: Bench) -> None:
-    ours = reign_of(bench, SystemClock(), [])
+def test_a_result_that_an_earlier_term_asked_for_is_not_taken_for_ours(bench: Bench) -> None:
+    ours = term_of(bench, SystemClock(), [])
     key = Key("command", "cmd-0")
     run = replace(new_run(SPEC, DRAFT), state=RunState.SUCCEEDED, finished_at=RECORD.updated_at)
     bench.cluster.change(runs={run.id: run})
@@ -457,7 +457,7 @@ def test_a_run_that_cannot_be_built_now_is_set_aside_and_tried_again(bench: Benc
     waiting = bench.submit(start())
     effects: list[Effect] = []
     clock = HeldClock()
-    ours = reign_of(bench, clock, effects)
+    ours = term_of(bench, clock, effects)
     ours.decide()
     (asked,) = effects
     assert isinstance(asked, BuildRun)

@@ -426,7 +426,7 @@ def test_a_pipeline_that_cannot_be_read_harms_only_itself(cluster: Cluster, even
 
 
 @pytest.mark.parametrize("slot", ["claim", "end", "beat"])
-def test_a_slot_that_cannot_be_read_does_not_end_the_reign(
+def test_a_slot_that_cannot_be_read_does_not_end_the_term(
     cluster: Cluster, eventually: Eventually, slot: str
 ) -> None:
     leader = leading(cluster, eventually)

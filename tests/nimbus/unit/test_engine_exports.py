@@ -221,7 +221,7 @@ def test_who_does_not_lead_sends_nothing_and_finishes_nothing(bench: Bench, even
     assert bench.lineage.sent == bench.traces.sent == bench.done == []
 
 
-def test_a_new_reign_sends_all_of_a_live_run_again(bench: Bench, eventually: Eventually) -> None:
+def test_a_new_term_sends_all_of_a_live_run_again(bench: Bench, eventually: Eventually) -> None:
     bench.exports.follow(1, LIVE)
     eventually(lambda: len(bench.lineage.sent) == 1)
     bench.exports.follow(1, LIVE)

@@ -182,7 +182,7 @@ def test_a_pipeline_is_not_removed_when_its_live_run_is_set_aside() -> None:
     assert bench.cluster.world.outcomes[asked].code == "pipeline_in_use"
 
 
-def test_the_reign_goes_on_when_many_runs_are_bad() -> None:
+def test_the_term_goes_on_when_many_runs_are_bad() -> None:
     bench = Bench()
     bad = bad_run(bench, "bad")
     names = [RunId(f"bad-{number}") for number in range(150)]
@@ -196,7 +196,7 @@ def test_the_reign_goes_on_when_many_runs_are_bad() -> None:
     assert bench.run().open_attempts() == (ATTEMPT,)
 
 
-def test_the_reign_ends_when_all_writes_fail_for_no_known_reason(
+def test_the_term_ends_when_all_writes_fail_for_no_known_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench()
@@ -388,7 +388,7 @@ def test_a_run_that_could_not_be_built_before_its_fire_time_is_built_when_it_is_
     assert "p-20260301t130000z" in bench.cluster.world.runs
 
 
-def test_a_command_that_is_set_aside_and_gone_ends_no_reign() -> None:
+def test_a_command_that_is_set_aside_and_gone_ends_no_term() -> None:
     bench = BuildsLater()
     bench.term.tend()
     command = bench.submit(START)
