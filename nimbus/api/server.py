@@ -255,7 +255,7 @@ class ApiServer:
         _log.info("api_started", url=self.url)
 
     def warm_up(self) -> None:
-        """Do now what the first request would wait for. Any thread.
+        """Do now what the first request would wait for. Any thread. No error ends the process.
 
         FastAPI builds the routes of a router when it first searches a path in it: 0.2 s. The first page reads
         the whole catalog, a later one only its changes: 0.5 s for 10,000 pipelines.
@@ -265,7 +265,7 @@ class ApiServer:
         try:
             for step in self._app.state.warm_ups:
                 step()
-        except NimbusError as exc:  # a request will read it
+        except Exception as exc:  # noqa: BLE001 - a request will read it, and says what is wrong
             _log.warning("catalog_not_read", error=str(exc))
 
     def stop(self, timeout: timedelta = timedelta(seconds=5)) -> None:

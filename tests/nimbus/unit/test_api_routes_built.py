@@ -6,6 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 from prometheus_client import CollectorRegistry
 
+from leader import ZooKeeperAuthError
 from nimbus import pipeline_record
 from nimbus.api import app as module
 from nimbus.api.app import operation_id
@@ -59,12 +60,15 @@ def test_warm_up_reads_the_catalog_and_the_runs_so_that_the_first_page_does_not(
     assert len(decoded) == 1
 
 
-def test_warm_up_goes_on_without_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error", [StoreUnavailableError("no connection"), ZooKeeperAuthError("the password has changed")]
+)
+def test_warm_up_goes_on_without_the_store(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     world.registry = CollectorRegistry()
 
     def unavailable() -> None:
-        raise StoreUnavailableError("no connection")
+        raise error
 
     monkeypatch.setattr(world.reader, "pipelines", unavailable)
 
