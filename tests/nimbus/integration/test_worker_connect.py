@@ -265,14 +265,14 @@ def test_statement_that_is_no_query_leaves_no_result(stage: Stage) -> None:
 def test_no_operation_goes_on_after_its_attempt_has_ended(stage: Stage) -> None:
     bench = stage.bench
     stage.worker()
-    stage.has_heartbeat("run1.stopped.1")
+    stage.beating("run1.stopped.1")
 
     bench.board.request_stop("run1.stopped.1")
 
     assert bench.await_end("run1.stopped.1").outcome is Outcome.STOPPED
     eventually(stage.has_stopped_beating, "the operation's end", 60)
 
-    stage.has_heartbeat("run1.driver.1")
+    stage.beating("run1.driver.1")
     driver = bench.slots("run1.driver.1").claim
     assert driver is not None
     assert driver.pid is not None
@@ -281,7 +281,7 @@ def test_no_operation_goes_on_after_its_attempt_has_ended(stage: Stage) -> None:
     assert bench.await_end("run1.driver.1").outcome is Outcome.FAILED
     eventually(stage.has_stopped_beating, "the operation's end", 60)
 
-    stage.has_heartbeat("run1.runner.1")
+    stage.beating("run1.runner.1")
     runner = bench.runner("run1.runner.1")
     assert runner is not None
     os.kill(runner.pid, signal.SIGKILL)
@@ -303,7 +303,7 @@ def test_no_operation_goes_on_after_its_attempt_has_ended(stage: Stage) -> None:
 def test_operation_is_stopped_though_its_server_does_not_answer(stage: Stage) -> None:
     bench = stage.bench
     stage.worker()
-    stage.has_heartbeat()
+    stage.beating()
     (server,) = stage.servers()
 
     os.kill(server.pid, signal.SIGSTOP)  # so it is killed before the end
@@ -317,7 +317,7 @@ def test_operation_is_stopped_though_its_server_does_not_answer(stage: Stage) ->
 def test_attempt_and_server_outlive_their_worker(stage: Stage) -> None:
     bench = stage.bench
     stage.worker()
-    stage.has_heartbeat("run1.outlives.1")
+    stage.beating("run1.outlives.1")
     (first,) = stage.servers()
 
     stage.end_workers()
@@ -358,7 +358,7 @@ def test_operation_on_a_server_of_somebody_else_ends_before_its_attempt_is_lost(
     somebody = stage.server("somebody")
     there = somebody.plan()
     stage.worker(RemoteServer(there.url, there.token), executors_see="host")
-    stage.has_heartbeat()
+    stage.beating()
     runner = bench.runner()
     assert runner is not None
 
@@ -405,7 +405,7 @@ def test_task_runs_on_the_connect_server_of_its_target_which_the_doctor_finds_we
 @thorough
 def test_operation_ends_within_a_minute_when_runner_and_worker_are_gone(stage: Stage) -> None:
     stage.worker()
-    stage.has_heartbeat()
+    stage.beating()
     runner = stage.bench.runner()
     assert runner is not None
     servers = stage.servers()
