@@ -266,7 +266,7 @@ class ApiServer:
             for step in self._app.state.warm_ups:
                 step()
         except Exception as exc:  # noqa: BLE001 - a request will read it, and says what is wrong
-            _log.warning("catalog_not_read", error=str(exc))
+            _log.warning("warm_up_failed", error=str(exc))
 
     def stop(self, timeout: timedelta = timedelta(seconds=5)) -> None:
         """Accept no new requests, wait for those under way, and join the thread. Safe to repeat."""
