@@ -20,6 +20,7 @@ import psutil
 import pytest
 import structlog
 
+from blobsync.log import log_all
 from nimbus.java import JavaMissingError, JavaRuntime, find_java
 from nimbus.localstack.process import ManagedProcess
 from tests.nimbus import spark_start
@@ -162,6 +163,13 @@ def _plain_traces() -> Iterator[None]:
     structlog.configure(processors=[*processors[:-1], renderer])
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def _all_log_lines() -> Iterator[None]:
+    """Log every line again: a test may have called `log_errors_alone`, which is meant for a whole process."""
+    yield
+    log_all()
 
 
 @pytest.fixture(scope="session")

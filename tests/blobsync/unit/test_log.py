@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 import structlog
 
-from blobsync.log import LazyLog, log_all, log_errors_alone
-
-
-@pytest.fixture(autouse=True)
-def _all_again() -> Iterator[None]:
-    yield
-    log_all()
+from blobsync.log import LazyLog, log_errors_alone
 
 
 def test_lines_go_to_structlog() -> None:
