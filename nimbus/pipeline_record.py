@@ -12,8 +12,8 @@ from datetime import datetime
 
 from pydantic import TypeAdapter
 
-from nimbus.domain.catalog import PipelineRecord, PipelineState, Profile, Skips
 from nimbus.domain.ids import PipelineName, ReleaseDigest
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState, Profile, Skips
 from nimbus.records import RecordCodec
 
 

@@ -13,10 +13,13 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from nimbus.domain.access import Principal
-from nimbus.domain.alerts import Alert, AlertMessage
-from nimbus.domain.backfill import Backfill
-from nimbus.domain.catalog import PipelineRecord, ReleaseOf
+from nimbus.domain.attempts.slots import Claim, ClusterDriver, End, Slots
+from nimbus.domain.attempts.workers import Assignment, WorkerInfo
+from nimbus.domain.cluster.access import Principal
+from nimbus.domain.cluster.alerts import Alert, AlertMessage
+from nimbus.domain.cluster.schedulers import SchedulerInfo
+from nimbus.domain.cluster.settings import ClusterSettings
+from nimbus.domain.cluster.terms import Term
 from nimbus.domain.commands import (
     Abdication,
     Command,
@@ -25,8 +28,9 @@ from nimbus.domain.commands import (
     KeyedCommand,
     QueuedCommand,
 )
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.due import Due
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.outputs import Results, TaskResults
+from nimbus.domain.data.publications import Table, Version
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import (
     AttemptId,
@@ -39,20 +43,16 @@ from nimbus.domain.ids import (
     TaskName,
     WorkerId,
 )
-from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.outputs import Results, TaskResults
-from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.pipeline_health import PipelineHealth
-from nimbus.domain.publications import Table, Version
-from nimbus.domain.purge import KeptReason as KeptRun
-from nimbus.domain.purge import Purged, PurgeOrder, RunNote
-from nimbus.domain.run import ListedRun, Run, RunPlace, RunState
-from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.domain.settings import ClusterSettings
-from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
-from nimbus.domain.terms import Term
-from nimbus.domain.workers import Assignment, WorkerInfo
+from nimbus.domain.pipelines.backfill import Backfill
+from nimbus.domain.pipelines.catalog import PipelineRecord, ReleaseOf
+from nimbus.domain.pipelines.interval_index import IntervalIndex
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import PipelineSpec
+from nimbus.domain.pipelines.pipeline_health import PipelineHealth
+from nimbus.domain.runs.purge import KeptReason as KeptRun
+from nimbus.domain.runs.purge import Purged, PurgeOrder, RunNote
+from nimbus.domain.runs.run import ListedRun, Run, RunPlace, RunState
+from nimbus.domain.starts.due import Due
 from nimbus.domain.writes import Write
 
 Enqueue = Callable[[], None]
@@ -650,7 +650,7 @@ class History(Protocol):
         state: RunState | None = None,
         since: datetime | None = None,
     ) -> RecentRuns:
-        """At most `limit` finished runs after a place in the order of `nimbus.domain.run`.
+        """At most `limit` finished runs after a place in the order of `nimbus.domain.runs.run`.
 
         Fewer do not mean that there are no more: a call reads a bounded number of objects.
 
@@ -700,7 +700,7 @@ class LiveChanges:
     """What changed in the live state since the last `ChangeFeed.take`."""
 
     topics: frozenset[str]
-    """As of `nimbus.domain.topics`."""
+    """As of `nimbus.domain.cluster.topics`."""
     version: int
     """Every change up to this version is in `topics`, or was in those of an earlier call."""
     upto: int

@@ -16,27 +16,27 @@ from typing import Any, Generic, Protocol, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic.main import IncEx
 
-from nimbus.domain.access import Principal, Token
-from nimbus.domain.alerts import Alert
-from nimbus.domain.backfill import Backfill
+from nimbus.domain.attempts.slots import Claim, End
+from nimbus.domain.attempts.workers import Assignment, WorkerInfo
+from nimbus.domain.cluster.access import Principal, Token
+from nimbus.domain.cluster.alerts import Alert
+from nimbus.domain.cluster.schedulers import SchedulerInfo
+from nimbus.domain.cluster.settings import ClusterSettings
+from nimbus.domain.cluster.terms import Term
 from nimbus.domain.commands import Abdication, Command, CommandKey, CommandOutcome, KeyedCommand
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.due import Due
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.outputs import TaskResults
+from nimbus.domain.data.publications import Version
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.outputs import TaskResults
-from nimbus.domain.pipeline_health import PipelineHealth
-from nimbus.domain.publications import Version
-from nimbus.domain.purge import Purged, PurgeOrder, RunNote
-from nimbus.domain.run import Run, RunHeader
-from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.domain.settings import ClusterSettings
-from nimbus.domain.slots import Claim, End
-from nimbus.domain.task_run import TaskRun
-from nimbus.domain.tasks import Tasks
-from nimbus.domain.terms import Term
-from nimbus.domain.workers import Assignment, WorkerInfo
+from nimbus.domain.pipelines.backfill import Backfill
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline_health import PipelineHealth
+from nimbus.domain.runs.purge import Purged, PurgeOrder, RunNote
+from nimbus.domain.runs.run import Run, RunHeader
+from nimbus.domain.runs.task_run import TaskRun
+from nimbus.domain.runs.tasks import Tasks
+from nimbus.domain.starts.due import Due
 
 SCHEMA = 1
 """Schema number of most records. It is raised when a reader of the old form would misread the new one."""

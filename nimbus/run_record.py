@@ -6,7 +6,7 @@ the run reads. The plan of a small run, and
 its one page, are in the header: most runs are read and written in one call. Plan and pages are compressed.
 Fields at their default are left out, so a default must keep its meaning.
 
-The largest size of each node is checked when the run is created: see `nimbus.domain.growth`.
+The largest size of each node is checked when the run is created: see `nimbus.domain.runs.growth`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter, ValidationError
 
-from nimbus.domain.child_runs import Lists
+from nimbus.domain.data.publications import Read, Version
 from nimbus.domain.errors import RecordTooLargeError
-from nimbus.domain.pipeline import TaskSpec
-from nimbus.domain.publications import Read, Version
-from nimbus.domain.run import ListedRun, Run, RunHeader
-from nimbus.domain.task_run import TaskRun, TaskState
-from nimbus.domain.tasks import PAGE, Page, Tasks
+from nimbus.domain.pipelines.pipeline import TaskSpec
+from nimbus.domain.runs.child_runs import Lists
+from nimbus.domain.runs.run import ListedRun, Run, RunHeader
+from nimbus.domain.runs.task_run import TaskRun, TaskState
+from nimbus.domain.runs.tasks import PAGE, Page, Tasks
 from nimbus.records import UnreadableRecordError
 
 SCHEMA = 1

@@ -21,7 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
 from nimbus import checkpoint
-from nimbus.domain.run_number import write_version
+from nimbus.domain.runs.run_number import write_version
 from nimbus.result import FILE, encode
 
 ACCESS_VARIABLE = "NIMBUS_DATA_ACCESS"

@@ -13,7 +13,14 @@ from prometheus_client import CollectorRegistry, Counter
 
 from nimbus.access import session, tokens
 from nimbus.access.oidc import JwtRefusedError, JwtVerifier, is_jwt
-from nimbus.domain.access import AccessDeniedError, AccessGrant, AccessRole, Principal, PrincipalSource, Token
+from nimbus.domain.cluster.access import (
+    AccessDeniedError,
+    AccessGrant,
+    AccessRole,
+    Principal,
+    PrincipalSource,
+    Token,
+)
 
 MAX_NAMES = 10_000
 """Limit of kept names. Beyond it, the names idle for longest are dropped, and have a full bucket again."""

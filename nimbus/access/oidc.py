@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource
+from nimbus.domain.cluster.access import AccessDeniedError, AccessRole, Principal, PrincipalSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

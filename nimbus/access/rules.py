@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from nimbus.access.oidc import Grants
-from nimbus.domain.access import (
+from nimbus.domain.cluster.access import (
     AccessDeniedError,
     AccessGrant,
     AccessRole,
@@ -21,8 +21,6 @@ from nimbus.domain.access import (
     holders,
     role_on,
 )
-from nimbus.domain.backfill import Backfill
-from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.commands import (
     ActOnSelection,
     Command,
@@ -39,8 +37,10 @@ from nimbus.domain.commands import (
     StartRun,
     Unreadable,
 )
-from nimbus.domain.datasets import Dataset, read_grant
+from nimbus.domain.data.datasets import Dataset, read_grant
 from nimbus.domain.ids import BackfillId, DatasetName, PipelineName, RunId
+from nimbus.domain.pipelines.backfill import Backfill
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState
 
 
 class OfPipeline(Protocol):

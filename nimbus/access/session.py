@@ -13,7 +13,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from nimbus.domain.access import Principal, PrincipalSource
+from nimbus.domain.cluster.access import Principal, PrincipalSource
 
 LIFETIME = timedelta(hours=12)
 MAX_BYTES = 3800

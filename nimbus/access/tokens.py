@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from nimbus.domain.access import Token
+from nimbus.domain.cluster.access import Token
 
 TOKEN_ID = r"[0-9a-f]{12}"  # noqa: S105 - a pattern
 _FORM = re.compile(rf"nbs_({TOKEN_ID})_([A-Za-z0-9_-]{{43}})")

@@ -23,7 +23,7 @@ from email.utils import formatdate
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from nimbus.domain.alerts import AlertEvent, AlertMessage
+from nimbus.domain.cluster.alerts import AlertEvent, AlertMessage
 from nimbus.ports import AlertNotSentError
 
 TIMEOUT_S = 5.0

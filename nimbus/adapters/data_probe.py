@@ -23,7 +23,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from blobsync import BlobSyncError, S3ObjectStore
-from nimbus.domain.waits import DataProbe, DataSource, ProbeResult
+from nimbus.domain.starts.waits import DataProbe, DataSource, ProbeResult
 
 MAX_BUCKETS = 16
 """Most buckets whose clients are cached."""
@@ -93,7 +93,7 @@ def status_of(url: str, allowed: Collection[str]) -> int:
     """The status of the response to GET.
 
     Args:
-        url: Checked by `nimbus.domain.waits.address_fault`.
+        url: Checked by `nimbus.domain.starts.waits.address_fault`.
         allowed: Host names and addresses that are never refused.
 
     Raises:

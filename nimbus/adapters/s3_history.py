@@ -47,15 +47,15 @@ from nimbus.adapters.s3_records import (
     reused_key,
     run_key,
 )
+from nimbus.domain.cluster.terms import Term
 from nimbus.domain.commands import CommandOutcome
-from nimbus.domain.datasets import versions_of
+from nimbus.domain.data.datasets import versions_of
+from nimbus.domain.data.outputs import Results, TaskResults
+from nimbus.domain.data.publications import Table, Version, interval_in, moment_text
 from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.outputs import Results, TaskResults
-from nimbus.domain.publications import Table, Version, interval_in, moment_text
-from nimbus.domain.purge import KeptReason, Purged, PurgeOrder, RunNote, reused_runs
-from nimbus.domain.run import LATEST_S, Run, RunPlace, RunState, place, place_at
-from nimbus.domain.terms import Term
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.runs.purge import KeptReason, Purged, PurgeOrder, RunNote, reused_runs
+from nimbus.domain.runs.run import LATEST_S, Run, RunPlace, RunState, place, place_at
 from nimbus.ports import RecentRuns
 
 _log = structlog.get_logger(__name__)

@@ -34,8 +34,8 @@ from nimbus.adapters.s3_records import (
     run_key,
 )
 from nimbus.domain.ids import CommandId, PipelineName, RunId
-from nimbus.domain.purge import Purged, PurgeOrder
-from nimbus.domain.run import RunPart, RunPlace, place_at
+from nimbus.domain.runs.purge import Purged, PurgeOrder
+from nimbus.domain.runs.run import RunPart, RunPlace, place_at
 
 _ORDERS = "history/purge-orders/"
 _PURGING = "history/purging/"

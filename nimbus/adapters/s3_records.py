@@ -14,7 +14,7 @@ import structlog
 from blobsync import BlobNotFoundError, BlobSyncError, ObjectStore
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.run import RunPlace, RunState, place_at
+from nimbus.domain.runs.run import RunPlace, RunState, place_at
 from nimbus.records import Codec, T
 
 

@@ -23,7 +23,7 @@ from nimbus.access.oidc import is_jwt
 from nimbus.access.rules import check_role
 from nimbus.api.caller import highest_role, principal, role_of, set_caller
 from nimbus.api.problems import problem
-from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, Thing
+from nimbus.domain.cluster.access import AccessDeniedError, AccessRole, Principal, Thing
 from nimbus.domain.ids import RUN_ID_PATTERN
 from nimbus.ports import IdentityProvider
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from fastapi import Header
 
-from nimbus.domain.access import AccessGrant, AccessRole, Principal, PrincipalSource, Thing, role_on
+from nimbus.domain.cluster.access import AccessGrant, AccessRole, Principal, PrincipalSource, Thing, role_on
 
 HEADER = "X-Nimbus-User"
 _principal: ContextVar[Principal | None] = ContextVar("principal", default=None)

@@ -15,10 +15,11 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
-from nimbus.domain.calendars import Calendar
-from nimbus.domain.catalog import PipelineState, SkippedFires
-from nimbus.domain.children import ChildSpec
-from nimbus.domain.pipeline import (
+from nimbus.domain.cluster.schedulers import ElectionRole, MissingFile
+from nimbus.domain.data.publications import Publication
+from nimbus.domain.pipelines.calendars import Calendar
+from nimbus.domain.pipelines.catalog import PipelineState, SkippedFires
+from nimbus.domain.pipelines.pipeline import (
     Concurrency,
     DataStart,
     Limits,
@@ -31,8 +32,7 @@ from nimbus.domain.pipeline import (
     StartWhen,
     TaskSpec,
 )
-from nimbus.domain.publications import Publication
-from nimbus.domain.schedulers import ElectionRole, MissingFile
+from nimbus.domain.runs.children import ChildSpec
 
 Seconds = Annotated[
     float, BeforeValidator(lambda value: value.total_seconds() if isinstance(value, timedelta) else value)

@@ -15,8 +15,8 @@ from nimbus.api.problems import ObjectNotFoundError, form
 from nimbus.api.requests import BOUND_FORMS, BoundText, PipelineNameText
 from nimbus.definition.intervals import bound_of
 from nimbus.domain import ids
-from nimbus.domain.filters import Filter, Parameter, TimeSpan
-from nimbus.domain.run import RunState
+from nimbus.domain.pipelines.filters import Filter, Parameter, TimeSpan
+from nimbus.domain.runs.run import RunState
 
 T = TypeVar("T")
 Key = tuple[str | int, ...]

@@ -14,10 +14,10 @@ from fastapi.responses import JSONResponse
 from pydantic import StringConstraints
 from starlette.exceptions import HTTPException
 
-from nimbus.domain.access import AccessDeniedError
+from nimbus.domain.cluster.access import AccessDeniedError
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import InvalidNameError
-from nimbus.domain.webhooks import UnsignedRequestError
+from nimbus.domain.pipelines.webhooks import UnsignedRequestError
 from nimbus.ports import StoreUnavailableError
 
 _log = structlog.stdlib.get_logger(__name__)

@@ -25,9 +25,9 @@ from pydantic_core import to_jsonable_python
 from nimbus.api.problems import form
 from nimbus.definition.intervals import bound_of
 from nimbus.domain import ids
+from nimbus.domain.data.publications import KEY_PATTERN, MAX_VALUE_BYTES, interval_text
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.publications import KEY_PATTERN, MAX_VALUE_BYTES, interval_text
+from nimbus.domain.pipelines.intervals import DataInterval
 from nimbus.result import ResultError, check_levels
 
 ReasonText = Annotated[

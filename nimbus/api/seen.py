@@ -14,26 +14,26 @@ from typing import Any, Generic, TypeVar, cast
 from nimbus.access.rules import Lookups, OfPipeline
 from nimbus.api.caller import highest_role, principal, role_of
 from nimbus.api.services import ApiServices
-from nimbus.domain.access import AccessDeniedError, AccessRole, Thing
-from nimbus.domain.alerts import Alert
-from nimbus.domain.backfill import Backfill
-from nimbus.domain.catalog import PipelineRecord, ReleaseOf
+from nimbus.domain.attempts.slots import Slots
+from nimbus.domain.cluster.access import AccessDeniedError, AccessRole, Thing
+from nimbus.domain.cluster.alerts import Alert
+from nimbus.domain.cluster.schedulers import SchedulerInfo
+from nimbus.domain.cluster.settings import ClusterSettings
 from nimbus.domain.commands import (
     CommandOutcome,
     QueuedCommand,
     StartRun,
 )
-from nimbus.domain.datasets import Dataset
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.outputs import TaskResults
+from nimbus.domain.data.publications import Version
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, PipelineName, RunId, WorkerId
-from nimbus.domain.outputs import TaskResults
-from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.publications import Version
-from nimbus.domain.purge import Purged, RunNote
-from nimbus.domain.run import ListedRun, Run, RunPlace, place
-from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.domain.settings import ClusterSettings
-from nimbus.domain.slots import Slots
-from nimbus.domain.task_run import TaskRun
+from nimbus.domain.pipelines.backfill import Backfill
+from nimbus.domain.pipelines.catalog import PipelineRecord, ReleaseOf
+from nimbus.domain.pipelines.pipeline import PipelineSpec
+from nimbus.domain.runs.purge import Purged, RunNote
+from nimbus.domain.runs.run import ListedRun, Run, RunPlace, place
+from nimbus.domain.runs.task_run import TaskRun
 from nimbus.ports import (
     ClusterReader,
     CommandQueue,

@@ -13,12 +13,12 @@ from prometheus_client import CollectorRegistry
 from nimbus.access.gate import AccessGate
 from nimbus.api.routes.attempts import AttemptGateway
 from nimbus.config.settings import Shown
-from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.attempts.supervision import Timings
+from nimbus.domain.cluster.schedulers import SchedulerInfo
+from nimbus.domain.data.outputs import ListedFile, Listing
 from nimbus.domain.ids import PipelineName, ReleaseDigest
-from nimbus.domain.outputs import ListedFile, Listing
-from nimbus.domain.release_files import Holders, ReleaseFile, ReleasePublication
-from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.domain.supervision import Timings
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.release_files import Holders, ReleaseFile, ReleasePublication
 from nimbus.ports import (
     ChangeFeed,
     Clock,

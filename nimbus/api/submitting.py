@@ -26,8 +26,8 @@ from nimbus.api.models import CommandModel, OutcomeModel, ProblemModel
 from nimbus.api.problems import ChangedError, KeyReusedError, ObjectNotFoundError
 from nimbus.api.seen import lookups
 from nimbus.api.services import ApiServices
-from nimbus.domain import revisions
-from nimbus.domain.access import DENIALS, AccessDeniedError
+from nimbus.domain.cluster import revisions
+from nimbus.domain.cluster.access import DENIALS, AccessDeniedError
 from nimbus.domain.commands import (
     Command,
     CommandKey,

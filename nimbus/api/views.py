@@ -9,15 +9,15 @@ from itertools import islice
 
 from nimbus.api import models as m
 from nimbus.api.services import ConfirmedLeader, QueuePlace
-from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.attempts.workers import Refusals, WorkerInfo
+from nimbus.domain.cluster.schedulers import SchedulerInfo, clocks_differ_s, leader_report
+from nimbus.domain.cluster.schema import older_than
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import AttemptId, InvalidNameError, WorkerId
-from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.places import in_cluster
-from nimbus.domain.run import ListedRun
-from nimbus.domain.schedulers import SchedulerInfo, clocks_differ_s, leader_report
-from nimbus.domain.schema import older_than
-from nimbus.domain.workers import Refusals, WorkerInfo
+from nimbus.domain.pipelines.catalog import PipelineRecord
+from nimbus.domain.pipelines.pipeline import PipelineSpec
+from nimbus.domain.runs.run import ListedRun
+from nimbus.domain.starts.places import in_cluster
 
 MAX_ORDERS = 20
 """Limit of orders of one worker in a list of workers."""

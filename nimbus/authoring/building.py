@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nimbus.authoring.pipelines import MADE_BY, Description
-from nimbus.domain.pipeline import DEFINITION_FILE
+from nimbus.domain.pipelines.pipeline import DEFINITION_FILE
 from nimbus.domain.wording import counted
 
 CHECK = "--check"

@@ -18,10 +18,12 @@ from nimbus import checkpoint
 from nimbus.authoring.pipelines import Description
 from nimbus.authoring.tasks import Task
 from nimbus.definition import parse_definition
-from nimbus.domain.drafts import Draft, new_run
+from nimbus.domain.attempts.slots import End
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.lifecycle import (
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import PipelineSpec, Retries, TaskSpec
+from nimbus.domain.runs.drafts import Draft, new_run
+from nimbus.domain.runs.lifecycle import (
     begin,
     close_attempt,
     committed_outputs,
@@ -29,10 +31,8 @@ from nimbus.domain.lifecycle import (
     is_ready,
     open_attempt,
 )
-from nimbus.domain.pipeline import PipelineSpec, Retries, TaskSpec
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome, TaskState
+from nimbus.domain.runs.run import Run, RunCause
+from nimbus.domain.runs.task_run import Outcome, TaskState
 from nimbus.result import FILE, decode
 from nimbus.task import CONTEXT_VARIABLE, TaskContext, context
 from nimbus.templates.client import Templates

@@ -13,7 +13,7 @@ from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.problems import Problem
 from nimbus.config.services import AlertTarget as TargetSettings
 from nimbus.definition.build import notify_rules
-from nimbus.domain.alerts import AlertMessage
+from nimbus.domain.cluster.alerts import AlertMessage
 from nimbus.engine.events import Event
 from nimbus.engine.policy import AlertPolicy
 from nimbus.engine.sending import AlertSender

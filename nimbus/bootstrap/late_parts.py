@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from blobsync import Readiness
 from leader import Elector
+from nimbus.domain.cluster.schedulers import SchedulerInfo
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.engine.events import Event, QuarantineChanged
 from nimbus.engine.loop import Engine, EngineStatus
 from nimbus.scheduler.announcer import ReplicaAnnouncer

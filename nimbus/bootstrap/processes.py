@@ -29,7 +29,7 @@ from nimbus.bootstrap.resources import Resources, build_syncer, epoch_file, open
 from nimbus.bootstrap.start_checks import check_access_lists
 from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.problems import Problem
-from nimbus.domain.schema import check_known
+from nimbus.domain.cluster.schema import check_known
 from nimbus.java import JavaMissingError, find_java
 from nimbus.scheduler.followers import AccessFollower
 from nimbus.scheduler.process import FORCED, run_until_signal, shutdown_step

@@ -30,7 +30,7 @@ from nimbus.config import Settings
 from nimbus.config.sections import Secrets
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import RunId
-from nimbus.domain.run import Run
+from nimbus.domain.runs.run import Run
 from nimbus.worker.secrets import (
     CommandProvider,
     EnvironmentProvider,

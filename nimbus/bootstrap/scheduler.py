@@ -65,9 +65,9 @@ from nimbus.bootstrap.targets import history_servers
 from nimbus.bootstrap.telemetry import build_exports
 from nimbus.config import Settings
 from nimbus.config.settings import shown
-from nimbus.domain.access import SecretRules
-from nimbus.domain.schema import NEWEST_SCHEMA
-from nimbus.domain.supervision import Timings
+from nimbus.domain.attempts.supervision import Timings
+from nimbus.domain.cluster.access import SecretRules
+from nimbus.domain.cluster.schema import NEWEST_SCHEMA
 from nimbus.engine.effects import Effects
 from nimbus.engine.loop import Engine
 from nimbus.engine.policy import Policy

@@ -11,8 +11,8 @@ import structlog
 from leader import AclDifference, AclEnforcement, ElectionPaths, ZooKeeperSession
 from nimbus.adapters.store.calls import StoreSession
 from nimbus.config import Settings
+from nimbus.domain.cluster.schema import check_known
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.schema import check_known
 
 if TYPE_CHECKING:
     from nimbus.adapters.sqlite.session import SqliteSession

@@ -11,7 +11,7 @@ from nimbus.api.services import HistoryServers
 from nimbus.config import Settings
 from nimbus.config.sections import Worker
 from nimbus.config.targets import Target
-from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.cluster.schedulers import SchedulerInfo
 from nimbus.java import find_java
 from nimbus.worker.targets import SparkTarget, TargetError, TargetKind
 

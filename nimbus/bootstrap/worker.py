@@ -34,7 +34,7 @@ from nimbus.config import Settings
 from nimbus.config.load import secret_files
 from nimbus.config.sections import Environment as EnvironmentSection
 from nimbus.config.sections import Worker as WorkerSection
-from nimbus.domain.access import SecretRules
+from nimbus.domain.cluster.access import SecretRules
 from nimbus.domain.ids import WorkerId
 from nimbus.java import JavaMissingError, find_java
 from nimbus.scheduler.releases import LocalReleases

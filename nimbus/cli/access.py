@@ -129,7 +129,7 @@ def _add_to(
 ) -> None:
     """Add a token to a file, atomically."""
     from nimbus import records
-    from nimbus.domain.access import AccessRole, Token
+    from nimbus.domain.cluster.access import AccessRole, Token
 
     found = Token(
         id=made.id,

@@ -96,7 +96,7 @@ def parameters(pairs: tuple[str, ...], document: str | None) -> dict[str, Any]:
 
     A value of `k=v` that is valid JSON is read as JSON (`3`, `true`, `[1, 2]`); any other is text.
     """
-    from nimbus.domain.parameters import parsed_json
+    from nimbus.domain.pipelines.parameters import parsed_json
 
     found: Any = {}
     if document is not None:

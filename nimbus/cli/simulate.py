@@ -149,7 +149,7 @@ def _durations(runs: Iterable[Mapping[str, Any]]) -> dict[str, Known]:
 def _expected(api: Api, known: Mapping[str, Known], assumed: Known, *, with_priority: bool) -> list[Expected]:
     from nimbus.cli.pipeline.releases import schedules_in
     from nimbus.domain.ids import PipelineName
-    from nimbus.domain.pipeline import Concurrency, Priority, WhenFull
+    from nimbus.domain.pipelines.pipeline import Concurrency, Priority, WhenFull
     from nimbus.engine.forecast import Expected
 
     found = []

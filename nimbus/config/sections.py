@@ -27,8 +27,8 @@ from nimbus.config.values import (
     at_least,
     size_at_least,
 )
-from nimbus.domain.access import AccessRole
-from nimbus.domain.run import RunPart
+from nimbus.domain.cluster.access import AccessRole
+from nimbus.domain.runs.run import RunPart
 
 MemberId = Annotated[str, BeforeValidator(texts.member_id)]
 Text = Annotated[str, BeforeValidator(texts.scalar)]

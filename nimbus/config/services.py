@@ -14,8 +14,8 @@ from nimbus.config import texts
 from nimbus.config.checking import Strict, kind_faults
 from nimbus.config.problems import KeyPath, SuggestingError
 from nimbus.config.values import AbsoluteFile, Flag, PositiveDuration, one_of
-from nimbus.domain.access import AccessRole
-from nimbus.domain.alerts import AlertEvent
+from nimbus.domain.cluster.access import AccessRole
+from nimbus.domain.cluster.alerts import AlertEvent
 
 _KEYS = {
     "webhook": (("url",), ("secret_file", "secret_variable")),

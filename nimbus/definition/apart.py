@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from nimbus.definition.faults import InvalidDefinitionError
 from nimbus.domain.errors import NimbusError, RefusedError
-from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.pipelines.pipeline import PipelineSpec
 from nimbus.records import RecordCodec
 
 CPU_S = 20.0

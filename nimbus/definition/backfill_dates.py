@@ -12,13 +12,13 @@ from zoneinfo import ZoneInfo
 
 from nimbus.definition.cron import fires_after
 from nimbus.definition.intervals import dates_between, interval_of, previous_fire
-from nimbus.domain.backfill import MAX_DATES, Backfill, BackfillRequest, Order
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName, PipelineName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import PipelineSpec, Schedule
-from nimbus.domain.upstream import wanted
-from nimbus.domain.waits import PipelineWait
+from nimbus.domain.pipelines.backfill import MAX_DATES, Backfill, BackfillRequest, Order
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import PipelineSpec, Schedule
+from nimbus.domain.starts.upstream import wanted
+from nimbus.domain.starts.waits import PipelineWait
 
 _MICROSECOND = timedelta(microseconds=1)
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from nimbus.config.checking import Strict
 from nimbus.config.services import Notify
 from nimbus.definition import models as m
-from nimbus.domain.alerts import NotifyRule
-from nimbus.domain.children import DEFAULT_MAX_ITEMS, ChildSpec
+from nimbus.domain.cluster.alerts import NotifyRule
+from nimbus.domain.data.publications import Accepted, Publication, Read
 from nimbus.domain.ids import DatasetName, PipelineName, TaskName
-from nimbus.domain.pipeline import (
+from nimbus.domain.pipelines.pipeline import (
     ENVIRONMENT_KINDS,
     SPARK_KINDS,
     Concurrency,
@@ -32,9 +32,9 @@ from nimbus.domain.pipeline import (
     TaskSpec,
     TriggerRule,
 )
-from nimbus.domain.publications import Accepted, Publication, Read
-from nimbus.domain.waits import OK, DataSource, DataWait, OnFailed, PipelineWait, WaitFor
-from nimbus.domain.webhooks import Webhook
+from nimbus.domain.pipelines.webhooks import Webhook
+from nimbus.domain.runs.children import DEFAULT_MAX_ITEMS, ChildSpec
+from nimbus.domain.starts.waits import OK, DataSource, DataWait, OnFailed, PipelineWait, WaitFor
 from nimbus.templates.names import tasks_read, variables_in
 
 _EVENT_LOG = "spark.eventLog.enabled"

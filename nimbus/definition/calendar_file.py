@@ -14,8 +14,8 @@ from nimbus.config.document import Document, parse_document
 from nimbus.config.problems import InvalidDocumentError, Problem, SuggestingError
 from nimbus.config.values import described
 from nimbus.definition.faults import KeyFault
-from nimbus.domain.calendars import MAX_DATES, MAX_DAYS_OFF, Calendar
-from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.pipelines.calendars import MAX_DATES, MAX_DAYS_OFF, Calendar
+from nimbus.domain.pipelines.pipeline import PipelineSpec
 from nimbus.domain.wording import closest
 
 MAX_BYTES = 64 * 1024

@@ -20,8 +20,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from cronsim import CronSim, CronSimError
 
 from nimbus.config.problems import SuggestingError
-from nimbus.domain.calendars import Calendar, OnHolidays
-from nimbus.domain.pipeline import Schedule
+from nimbus.domain.pipelines.calendars import Calendar, OnHolidays
+from nimbus.domain.pipelines.pipeline import Schedule
 from nimbus.domain.wording import closest
 
 ALIASES = {

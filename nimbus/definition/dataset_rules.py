@@ -8,8 +8,8 @@ from functools import partial
 from nimbus.config.problems import KeyPath
 from nimbus.definition.faults import KeyFault
 from nimbus.definition.models import PipelineKeys, PublicationKeys, ReadKeys, TaskKeys
-from nimbus.domain.pipeline import StartWhen
-from nimbus.domain.publications import Partitioning
+from nimbus.domain.data.publications import Partitioning
+from nimbus.domain.pipelines.pipeline import StartWhen
 from nimbus.domain.wording import closest
 from nimbus.templates.names import names_in, tasks_read
 

@@ -10,8 +10,8 @@ from itertools import pairwise, takewhile
 from zoneinfo import ZoneInfo
 
 from nimbus.definition.cron import fires_after, fires_between
-from nimbus.domain.intervals import DataInterval, earlier
-from nimbus.domain.pipeline import Schedule
+from nimbus.domain.pipelines.intervals import DataInterval, earlier
+from nimbus.domain.pipelines.pipeline import Schedule
 
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST_LOOK = timedelta(hours=1)

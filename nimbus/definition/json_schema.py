@@ -21,7 +21,7 @@ from nimbus.config.services import Notify
 from nimbus.definition import models
 from nimbus.definition.models import PipelineKeys, TaskKeys
 from nimbus.definition.rules import KEYS, SUFFIXES
-from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.pipelines.pipeline import TaskKind
 
 _CLASSES: list[type[BaseModel]] = [
     Notify,

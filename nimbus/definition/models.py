@@ -28,10 +28,10 @@ from nimbus.config.values import (
     size_at_least,
 )
 from nimbus.definition.cron import check_cron, check_timezone
-from nimbus.domain.calendars import OnHolidays
-from nimbus.domain.children import MAX_ITEMS, MAX_PARALLEL, SCALAR, parameter_in
+from nimbus.domain.data.publications import Partitioning
 from nimbus.domain.ids import NAME_PATTERN
-from nimbus.domain.pipeline import (
+from nimbus.domain.pipelines.calendars import OnHolidays
+from nimbus.domain.pipelines.pipeline import (
     MAX_MEMORY_SCALE,
     CatchUp,
     FailureClass,
@@ -46,9 +46,9 @@ from nimbus.domain.pipeline import (
     TriggerRule,
     WhenFull,
 )
-from nimbus.domain.publications import Partitioning
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.waits import LONGEST_ADDRESS, OnFailed
+from nimbus.domain.runs.children import MAX_ITEMS, MAX_PARALLEL, SCALAR, parameter_in
+from nimbus.domain.runs.task_run import Outcome
+from nimbus.domain.starts.waits import LONGEST_ADDRESS, OnFailed
 from nimbus.domain.wording import REASON_BYTES, shortened
 from nimbus.templates.lists import FILE_FORM, FORM, is_lookup
 

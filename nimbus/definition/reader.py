@@ -14,8 +14,8 @@ from nimbus.definition.calendar_file import with_calendars
 from nimbus.definition.faults import InvalidDefinitionError, KeyFault
 from nimbus.definition.models import PipelineKeys, TaskKeys
 from nimbus.definition.rules import KEYS, faults
-from nimbus.domain import shebang
-from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec, TaskKind
+from nimbus.domain.attempts import shebang
+from nimbus.domain.pipelines.pipeline import DEFINITION_FILE, PipelineSpec, TaskKind
 from nimbus.domain.wording import closest
 from nimbus.templates.checking import file_faults
 

@@ -29,8 +29,8 @@ from nimbus.definition.task_rules import (
     wait_faults,
     wait_texts,
 )
-from nimbus.domain.parameters import has_type, value_fault
-from nimbus.domain.pipeline import SPARK_KINDS, Isolation, SparkDeploy, SparkMode, TaskKind
+from nimbus.domain.pipelines.parameters import has_type, value_fault
+from nimbus.domain.pipelines.pipeline import SPARK_KINDS, Isolation, SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.wording import closest
 from nimbus.templates.checking import argument_faults
 from nimbus.templates.names import kept, names_release, needs_rendering, secrets_in, takes_secrets, tasks_read

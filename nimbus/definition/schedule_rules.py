@@ -10,10 +10,10 @@ from nimbus.definition.build import build_parameter, schedules_of
 from nimbus.definition.cron import expanded, names_its_times
 from nimbus.definition.faults import KeyFault
 from nimbus.definition.models import PipelineKeys, ScheduleKeys
-from nimbus.domain.calendars import OnHolidays
-from nimbus.domain.parameters import value_fault
-from nimbus.domain.pipeline import CatchUp
-from nimbus.domain.webhooks import path_fault
+from nimbus.domain.pipelines.calendars import OnHolidays
+from nimbus.domain.pipelines.parameters import value_fault
+from nimbus.domain.pipelines.pipeline import CatchUp
+from nimbus.domain.pipelines.webhooks import path_fault
 from nimbus.domain.wording import closest
 
 

@@ -18,20 +18,20 @@ from zoneinfo import ZoneInfo
 
 from nimbus.definition.cron import next_fire
 from nimbus.definition.intervals import interval_of, previous_fire
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.due import Due
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import Partitioning, Read
+from nimbus.domain.data.reads import ReadError, missing, missing_times
 from nimbus.domain.ids import DatasetName
-from nimbus.domain.intervals import DataInterval, earlier, gaps, with_span, within
-from nimbus.domain.pipeline import Schedule
-from nimbus.domain.publications import Partitioning, Read
-from nimbus.domain.reads import ReadError, missing, missing_times
+from nimbus.domain.pipelines.intervals import DataInterval, earlier, gaps, with_span, within
+from nimbus.domain.pipelines.pipeline import Schedule
+from nimbus.domain.starts.due import Due
 
 _MOMENT = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class RunTarget:
-    """A run that may be created: what it would read depends on it. See `nimbus.domain.reads.ReadingRun`."""
+    """A run that may be created, on which depends what it would read. See `nimbus.domain.data.reads`."""
 
     data_interval: DataInterval | None = None
     timezone: str = "UTC"

@@ -13,9 +13,9 @@ from nimbus.config.problems import KeyPath
 from nimbus.definition.build import build_spark
 from nimbus.definition.faults import KeyFault
 from nimbus.definition.models import PipelineKeys, SparkKeys, TaskKeys, WaitForKeys
-from nimbus.domain.children import DEFAULT_MAX_ITEMS, MAX_AT_A_DEPTH, MAX_PARALLEL, SCALAR, parameter_in
-from nimbus.domain.pipeline import KEPT_KINDS, Isolation, SparkMode, TaskKind
-from nimbus.domain.waits import SELF, DataSource, address_fault
+from nimbus.domain.pipelines.pipeline import KEPT_KINDS, Isolation, SparkMode, TaskKind
+from nimbus.domain.runs.children import DEFAULT_MAX_ITEMS, MAX_AT_A_DEPTH, MAX_PARALLEL, SCALAR, parameter_in
+from nimbus.domain.starts.waits import SELF, DataSource, address_fault
 from nimbus.domain.wording import closest
 from nimbus.templates.checking import argument_faults
 from nimbus.templates.lists import file_in

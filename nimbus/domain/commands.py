@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Literal, get_args
 
-from nimbus.domain.access import AccessRole, Principal
-from nimbus.domain.backfill import BackfillRequest, BackfillState
-from nimbus.domain.calendars import Calendar
+from nimbus.domain.cluster.access import AccessRole, Principal
+from nimbus.domain.cluster.settings import Hold
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import (
     BackfillId,
@@ -21,11 +20,12 @@ from nimbus.domain.ids import (
     TaskName,
     WorkerId,
 )
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import Priority
-from nimbus.domain.run import RunPart, RunState
-from nimbus.domain.selection import Selection
-from nimbus.domain.settings import Hold
+from nimbus.domain.pipelines.backfill import BackfillRequest, BackfillState
+from nimbus.domain.pipelines.calendars import Calendar
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import Priority
+from nimbus.domain.runs.run import RunPart, RunState
+from nimbus.domain.runs.selection import Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -454,7 +454,7 @@ PipelineCommand = (
 ConditionalCommand = (
     PipelineCommand | ControlBackfill | SetPool | RemovePool | SetVariable | RemoveVariable | TokenCommand
 )
-"""Commands that change something with a revision; see `nimbus.domain.revisions`."""
+"""Commands that change something with a revision; see `nimbus.domain.cluster.revisions`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nimbus.domain.alerts import Alert
-from nimbus.domain.backfill import Backfill
-from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.attempts.slots import Claim, End
+from nimbus.domain.attempts.workers import Assignment
+from nimbus.domain.cluster.alerts import Alert
+from nimbus.domain.cluster.settings import ClusterSettings
+from nimbus.domain.cluster.terms import Term
 from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.due import Due
+from nimbus.domain.data.datasets import Dataset
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, WorkerId
-from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.pipeline_health import PipelineHealth
-from nimbus.domain.run import Run
-from nimbus.domain.settings import ClusterSettings
-from nimbus.domain.slots import Claim, End
-from nimbus.domain.terms import Term
-from nimbus.domain.workers import Assignment
+from nimbus.domain.pipelines.backfill import Backfill
+from nimbus.domain.pipelines.catalog import PipelineRecord
+from nimbus.domain.pipelines.interval_index import IntervalIndex
+from nimbus.domain.pipelines.pipeline_health import PipelineHealth
+from nimbus.domain.runs.run import Run
+from nimbus.domain.starts.due import Due
 
 
 @dataclass(frozen=True, slots=True)

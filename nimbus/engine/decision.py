@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, TypeVar
 
-from nimbus.domain.admission import Gate
-from nimbus.domain.alerts import Alert
-from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.cluster.alerts import Alert
+from nimbus.domain.cluster.terms import Term
 from nimbus.domain.commands import CommandOutcome
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.drafts import Draft
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import Read, Version
+from nimbus.domain.data.reads import Partitions
 from nimbus.domain.ids import CommandId, DatasetName, RunId, TaskName
-from nimbus.domain.publications import Read, Version
-from nimbus.domain.purge import PurgeOrder, RunNote
-from nimbus.domain.reads import Partitions
-from nimbus.domain.run import Run
-from nimbus.domain.terms import Term
-from nimbus.domain.waits import DataProbe
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.runs.drafts import Draft
+from nimbus.domain.runs.purge import PurgeOrder, RunNote
+from nimbus.domain.runs.run import Run
+from nimbus.domain.starts.admission import Gate
+from nimbus.domain.starts.waits import DataProbe
 from nimbus.domain.writes import RemoveAttempt, RemoveRun, RequestStop, Write, WriteClaim, WriteEnd
 from nimbus.engine.work_queue import Key
 

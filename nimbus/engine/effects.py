@@ -19,22 +19,22 @@ from typing import Protocol, assert_never
 
 import structlog
 
-from nimbus.domain import lifecycle
-from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.attempts.slots import Slots
+from nimbus.domain.cluster.terms import Term
 from nimbus.domain.commands import CommandOutcome
-from nimbus.domain.drafts import Draft, copied, new_run
+from nimbus.domain.data.outputs import OutputsNotHereError, Results, committed_results, given
+from nimbus.domain.data.publications import Version
+from nimbus.domain.data.reads import Lacking, ReadError
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import AttemptId, CommandId, RunId
-from nimbus.domain.outputs import OutputsNotHereError, Results, committed_results, given
-from nimbus.domain.parameters import InvalidParametersError
-from nimbus.domain.pipeline import PipelineSpec, TaskSpec
-from nimbus.domain.publications import Version
-from nimbus.domain.reads import Lacking, ReadError
-from nimbus.domain.run import Run
-from nimbus.domain.selection import entered
-from nimbus.domain.slots import Slots
-from nimbus.domain.terms import Term
-from nimbus.domain.waits import DataProbe, DataSource, ProbeResult
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.parameters import InvalidParametersError
+from nimbus.domain.pipelines.pipeline import PipelineSpec, TaskSpec
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.drafts import Draft, copied, new_run
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.selection import entered
+from nimbus.domain.starts.waits import DataProbe, DataSource, ProbeResult
 from nimbus.engine import decision as d
 from nimbus.engine import events as e
 from nimbus.engine.history_lookups import (

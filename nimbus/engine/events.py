@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from leader import Leadership
-from nimbus.domain.alerts import Claim, DeliveryFailure
-from nimbus.domain.catalog import ReleaseOf
-from nimbus.domain.drafts import Draft
+from nimbus.domain.cluster.alerts import Claim, DeliveryFailure
+from nimbus.domain.data.publications import Version
+from nimbus.domain.data.reads import Lacking
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import PipelineSpec, TaskSpec
-from nimbus.domain.publications import Version
-from nimbus.domain.reads import Lacking
-from nimbus.domain.waits import DataProbe, ProbeResult
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.pipeline import PipelineSpec, TaskSpec
+from nimbus.domain.runs.drafts import Draft
+from nimbus.domain.starts.waits import DataProbe, ProbeResult
 from nimbus.engine.decision import Refusal
 from nimbus.engine.state import Built
 from nimbus.engine.state.tasks import Pins

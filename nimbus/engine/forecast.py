@@ -17,8 +17,8 @@ from itertools import takewhile
 
 from nimbus.definition.cron import fires_after
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.pipeline import Concurrency, Priority, Schedule, WhenFull
-from nimbus.domain.run import Places, RunCause, RunState
+from nimbus.domain.pipelines.pipeline import Concurrency, Priority, Schedule, WhenFull
+from nimbus.domain.runs.run import Places, RunCause, RunState
 from nimbus.engine.run_queue import RunQueue
 
 _Fire = tuple[datetime, PipelineName, str]

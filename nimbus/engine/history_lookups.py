@@ -13,19 +13,19 @@ from dataclasses import replace
 from heapq import merge
 from itertools import islice
 
-from nimbus.domain import child_runs
-from nimbus.domain.children import LARGEST_ITEMS, SCALAR, ItemsError, items_in
-from nimbus.domain.datasets import Dataset
+from nimbus.domain.attempts.slots import Slots
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.outputs import Results
+from nimbus.domain.data.publications import Read, Version, earlier
+from nimbus.domain.data.reads import MAX_PINNED, Lacking, Partitions, chosen, portion
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName
-from nimbus.domain.lifecycle import committed_outputs
-from nimbus.domain.outputs import Results
-from nimbus.domain.pipeline import TaskSpec
-from nimbus.domain.publications import Read, Version, earlier
-from nimbus.domain.purge import KeptReason, PurgeOrder, RunNote, fate_of
-from nimbus.domain.reads import MAX_PINNED, Lacking, Partitions, chosen, portion
-from nimbus.domain.run import Run, RunPart
-from nimbus.domain.slots import Slots
+from nimbus.domain.pipelines.pipeline import TaskSpec
+from nimbus.domain.runs import child_runs
+from nimbus.domain.runs.children import LARGEST_ITEMS, SCALAR, ItemsError, items_in
+from nimbus.domain.runs.lifecycle import committed_outputs
+from nimbus.domain.runs.purge import KeptReason, PurgeOrder, RunNote, fate_of
+from nimbus.domain.runs.run import Run, RunPart
 from nimbus.engine.decision import StoreVersions
 from nimbus.ports import History
 from nimbus.templates.lists import file_in
@@ -94,7 +94,7 @@ class EarlierRuns:
             )
 
     def parts(self, run: Run, read: Read) -> tuple[Version, ...]:
-        """What the child runs of a task have published, see `nimbus.domain.child_runs`.
+        """What the child runs of a task have published, see `nimbus.domain.runs.child_runs`.
 
         Raises:
             ReadError: there is nothing, or too much.

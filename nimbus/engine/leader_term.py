@@ -13,15 +13,15 @@ import structlog
 
 from leader import LeaderError
 from nimbus.domain import writes as w
+from nimbus.domain.cluster.terms import Leader
 from nimbus.domain.errors import NimbusError, RecordTooLargeError
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.run import Run
-from nimbus.domain.terms import Leader
+from nimbus.domain.runs.run import Run
 from nimbus.engine import events as e
 from nimbus.engine.decision import Decision, Effect, LookAt, NoDecision
 from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_key
-from nimbus.engine.rules.commands import refuse_command
+from nimbus.engine.rules.commands.answers import refuse_command
 from nimbus.engine.state import Built, State
 from nimbus.engine.state.leadership import TermKeeper
 from nimbus.engine.state_reader import MAX_TOGETHER, Follow, StateReader

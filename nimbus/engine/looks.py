@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from itertools import islice
 from math import inf
 
-from nimbus.domain.waits import DataProbe, LastProbe, ProbeResult
+from nimbus.domain.starts.waits import DataProbe, LastProbe, ProbeResult
 from nimbus.engine.work_queue import Instant, Key
 
 FIRST_PAUSE_S = 1.0

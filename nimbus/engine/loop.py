@@ -16,11 +16,11 @@ from typing import TypeVar
 import structlog
 
 from leader import Leadership, asked_to_step_down
+from nimbus.domain.attempts.workers import Refusals
+from nimbus.domain.cluster.schedulers import LeaderReport, WantedSlots
+from nimbus.domain.cluster.terms import EndCause, Leader, asked_for
 from nimbus.domain.ids import PipelineName, WorkerId
-from nimbus.domain.schedulers import LeaderReport, WantedSlots
-from nimbus.domain.terms import EndCause, Leader, asked_for
-from nimbus.domain.waits import LastProbe
-from nimbus.domain.workers import Refusals
+from nimbus.domain.starts.waits import LastProbe
 from nimbus.engine import events as e
 from nimbus.engine.decision import Effect, ResignLeadership
 from nimbus.engine.leader_term import LeaderTerm

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from nimbus.access.oidc import Grants
-from nimbus.domain.access import AccessRole
-from nimbus.domain.alerts import NotifyRule
-from nimbus.domain.schema import NEWEST_SCHEMA
-from nimbus.domain.supervision import Timings
+from nimbus.domain.attempts.supervision import Timings
+from nimbus.domain.cluster.access import AccessRole
+from nimbus.domain.cluster.alerts import NotifyRule
+from nimbus.domain.cluster.schema import NEWEST_SCHEMA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

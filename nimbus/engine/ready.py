@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
-from nimbus.domain.admission import Gate, Need, TaskRank, Want, need_of, task_rank
 from nimbus.domain.ids import PipelineName, RunId, TaskName
-from nimbus.domain.run import Run
-from nimbus.domain.task_run import TaskRun
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.task_run import TaskRun
+from nimbus.domain.starts.admission import Gate, Need, TaskRank, Want, need_of, task_rank
 
 
 class Needs:

@@ -11,11 +11,8 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import chain, islice
 
-from nimbus.domain.admission import ENDED_BY_A_WORKER, Wait, WaitReason, admit, need_of, room_at_gates
-from nimbus.domain.alerts import AlertState
-from nimbus.domain.ids import PipelineName
-from nimbus.domain.run import RunState
-from nimbus.domain.schedulers import (
+from nimbus.domain.cluster.alerts import AlertState
+from nimbus.domain.cluster.schedulers import (
     LeaderReport,
     LimitUse,
     SetAside,
@@ -23,8 +20,11 @@ from nimbus.domain.schedulers import (
     WaitingTask,
     WantedSlots,
 )
-from nimbus.domain.task_run import TaskState
-from nimbus.domain.timing import waits_since
+from nimbus.domain.ids import PipelineName
+from nimbus.domain.runs.run import RunState
+from nimbus.domain.runs.task_run import TaskState
+from nimbus.domain.starts.admission import ENDED_BY_A_WORKER, Wait, WaitReason, admit, need_of, room_at_gates
+from nimbus.domain.starts.timing import waits_since
 from nimbus.engine.ready import Waiting
 from nimbus.engine.rules.schedules import pending
 from nimbus.engine.state import State

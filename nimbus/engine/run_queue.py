@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple, TypeVar
 
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.places import TURN, Ranked, RunRank, in_pipeline, run_rank, top_of
-from nimbus.domain.run import Places, RunState
+from nimbus.domain.runs.run import Places, RunState
+from nimbus.domain.starts.places import TURN, Ranked, RunRank, in_pipeline, run_rank, top_of
 
 _Key = TypeVar("_Key")
 

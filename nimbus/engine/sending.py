@@ -15,9 +15,9 @@ from datetime import timedelta
 
 import structlog
 
-from nimbus.domain.alerts import Alert, DeliveryFailure, message
+from nimbus.domain.cluster.alerts import Alert, DeliveryFailure, message
 from nimbus.domain.ids import RunId
-from nimbus.domain.run import Run
+from nimbus.domain.runs.run import Run
 from nimbus.engine.events import AlertTried, Event
 from nimbus.ports import AlertNotSentError, AlertTarget, Clock, RunSink
 from nimbus.telemetry.engine import ExportMetrics

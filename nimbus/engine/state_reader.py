@@ -12,7 +12,7 @@ import structlog
 
 from nimbus.domain import writes as w
 from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId
-from nimbus.domain.run import Run
+from nimbus.domain.runs.run import Run
 from nimbus.engine import events as e
 from nimbus.engine.state import State
 from nimbus.engine.state.leadership import TermKeeper

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import structlog
 
-from nimbus.domain import terms
+from nimbus.domain.cluster import terms
+from nimbus.domain.cluster.terms import TERMS_KEPT, EndCause, Term
 from nimbus.domain.ids import CommandId
-from nimbus.domain.terms import TERMS_KEPT, EndCause, Term
 from nimbus.domain.writes import PutTerm
 from nimbus.engine.decision import ArchiveOutcomes, ArchiveTerms, Effect
 from nimbus.engine.state.leadership import TermKeeper

@@ -7,11 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from nimbus.domain.admission import Capacity, Need, Rank, Want, rank, rank_to_submit, target_slots
+from nimbus.domain.attempts.workers import Refusals, WorkerInfo, refusals, with_last
 from nimbus.domain.ids import AttemptId, WorkerId
-from nimbus.domain.run import Run
-from nimbus.domain.task_run import TaskRun
-from nimbus.domain.workers import Refusals, WorkerInfo, refusals, with_last
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.task_run import TaskRun
+from nimbus.domain.starts.admission import Capacity, Need, Rank, Want, rank, rank_to_submit, target_slots
 
 
 class FreeWorkers:

@@ -18,9 +18,9 @@ import structlog
 from blobsync import ReleaseRef
 from nimbus import records
 from nimbus.access.gate import AccessGate
-from nimbus.domain.access import Token
-from nimbus.domain.catalog import PipelineRecord, ReleaseOf, required_releases, wanted_releases
+from nimbus.domain.cluster.access import Token
 from nimbus.domain.errors import NimbusError
+from nimbus.domain.pipelines.catalog import PipelineRecord, ReleaseOf, required_releases, wanted_releases
 from nimbus.ports import AccessStore, CatalogFeed, StoreUnavailableError
 
 _log = structlog.get_logger(__name__)

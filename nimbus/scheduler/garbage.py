@@ -27,7 +27,6 @@ from blobsync import (
     gc,
 )
 from nimbus.config.sections import Artifacts
-from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import (
     ActivatePipeline,
     CreateBackfill,
@@ -35,10 +34,11 @@ from nimbus.domain.commands import (
     QueuedCommand,
     StartRun,
 )
-from nimbus.domain.datasets import Dataset
+from nimbus.domain.data.datasets import Dataset
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import DatasetName
-from nimbus.domain.run import Run
+from nimbus.domain.pipelines.catalog import PipelineRecord
+from nimbus.domain.runs.run import Run
 from nimbus.telemetry.daemon import GarbageMetrics, Outcome, Where
 
 _log = structlog.get_logger(__name__)

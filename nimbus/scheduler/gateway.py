@@ -23,13 +23,13 @@ from nimbus.api.routes.attempts import (
 )
 from nimbus.attempt.model import Ordered, Story
 from nimbus.checkpoint import checked
-from nimbus.domain.access import SecretRules
-from nimbus.domain.cost import cost_of
+from nimbus.domain.attempts.cost import cost_of
+from nimbus.domain.attempts.orders import output_of
+from nimbus.domain.attempts.slots import Claim, ClusterDriver, End, Holder, Slots, application_id
+from nimbus.domain.cluster.access import SecretRules
 from nimbus.domain.ids import HostId, WorkerId
-from nimbus.domain.orders import output_of
-from nimbus.domain.pipeline import FailureClass
-from nimbus.domain.slots import Claim, ClusterDriver, End, Holder, Slots, application_id
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import FailureClass
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.ports import (
     AttemptBoard,
     AttemptWithdrawnError,

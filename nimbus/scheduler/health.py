@@ -19,12 +19,12 @@ import psutil
 from blobsync import Readiness, SyncProgress
 from leader import Elector, LeaderError, Phase, Verdict, next_in_line
 from nimbus.api.services import ConfirmedLeader, QueuePlace, ReadinessCheck
-from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.attempts.workers import Refusals
+from nimbus.domain.cluster.schedulers import ElectionRole, LeaderReport, SchedulerInfo
+from nimbus.domain.cluster.schema import NEWEST_SCHEMA
 from nimbus.domain.ids import HostId, PipelineName, WorkerId
-from nimbus.domain.schedulers import ElectionRole, LeaderReport, SchedulerInfo
-from nimbus.domain.schema import NEWEST_SCHEMA
+from nimbus.domain.pipelines.catalog import ReleaseOf
 from nimbus.domain.wording import shortened
-from nimbus.domain.workers import Refusals
 from nimbus.engine.loop import EngineStatus
 from nimbus.ports import Clock, StoreUnavailableError
 from nimbus.scheduler.readiness import assess

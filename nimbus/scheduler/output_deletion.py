@@ -22,11 +22,11 @@ from pathlib import Path
 import structlog
 
 from blobsync import BlobSyncError, ObjectStore, valid_objects
+from nimbus.domain.data.outputs import OutputsNotHereError
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import RunId, TaskName, pipeline_name, run_id
-from nimbus.domain.outputs import OutputsNotHereError
-from nimbus.domain.purge import Purged
-from nimbus.domain.run import Run
+from nimbus.domain.runs.purge import Purged
+from nimbus.domain.runs.run import Run
 from nimbus.ports import Clock
 from nimbus.records import UnreadableRecordError
 from nimbus.telemetry.daemon import GarbageMetrics

@@ -22,7 +22,7 @@ from blobsync import BlobNotFoundError, ObjectStore, RetryPolicy
 from blobsync.names import path_fault
 from nimbus.adapters.s3_records import or_unavailable
 from nimbus.api.services import OpenedFile
-from nimbus.domain.outputs import ListedFile, Listing, OutputsNotHereError, file_order, listing
+from nimbus.domain.data.outputs import ListedFile, Listing, OutputsNotHereError, file_order, listing
 from nimbus.scheduler.output_deletion import why_not_here
 from nimbus.worker.data.bucket import BucketPlace
 from nimbus.worker.data.manifest import (

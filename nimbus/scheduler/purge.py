@@ -30,7 +30,7 @@ from nimbus.config.values import format_duration
 from nimbus.domain.commands import PurgeRuns
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import RunId
-from nimbus.domain.purge import (
+from nimbus.domain.runs.purge import (
     RETENTION,
     KeptReason,
     Purged,
@@ -44,7 +44,7 @@ from nimbus.domain.purge import (
     used_runs,
     why_kept,
 )
-from nimbus.domain.run import Run, RunPart, RunPlace
+from nimbus.domain.runs.run import Run, RunPart, RunPlace
 from nimbus.ports import Clock, History
 from nimbus.records import UnreadableRecordError
 from nimbus.scheduler.garbage import WholeState

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from blobsync import Readiness, ReleaseReadiness, ReleaseRef, ReleaseState
 from leader import Verdict
-from nimbus.domain.catalog import ReleaseOf, required_releases
+from nimbus.domain.cluster.schedulers import MissingFile
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.schedulers import MissingFile
+from nimbus.domain.pipelines.catalog import ReleaseOf, required_releases
 from nimbus.ports import ClusterReader
 
 _HOPELESS = (ReleaseState.ABSENT, ReleaseState.CORRUPT)

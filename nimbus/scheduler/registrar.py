@@ -12,8 +12,8 @@ from itertools import islice
 
 import structlog
 
+from nimbus.domain.cluster.schedulers import ElectionRole, SchedulerInfo
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
 from nimbus.domain.wording import shortened
 from nimbus.ports import Registrations, SchedulerIdInUseError, StoreUnavailableError
 from nimbus.scheduler.followers import Follower

@@ -35,12 +35,12 @@ from nimbus.definition import parse_definition
 from nimbus.definition.apart import check_apart
 from nimbus.definition.build import variables_of
 from nimbus.definition.calendar_file import with_calendars
-from nimbus.domain.access import SecretRules
-from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.cluster.access import SecretRules
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec, TaskKind
-from nimbus.domain.release_files import Holders, ReleaseFile, ReleasePublication
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.pipeline import DEFINITION_FILE, PipelineSpec, TaskKind
+from nimbus.domain.pipelines.release_files import Holders, ReleaseFile, ReleasePublication
 from nimbus.ports import DefinitionNotHereError
 from nimbus.templates.names import needs_interval
 

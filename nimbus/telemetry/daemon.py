@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from blobsync import DiskCondition, DiskState, ScrubProgress, SyncProgress
-from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.cluster.schedulers import SchedulerInfo
 
 
 class SyncMetrics(Collector):

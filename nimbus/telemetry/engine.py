@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from nimbus.domain.cost import Cost
+from nimbus.domain.attempts.cost import Cost
+from nimbus.domain.cluster.schedulers import WantedSlots
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.run import Run
-from nimbus.domain.schedulers import WantedSlots
+from nimbus.domain.runs.run import Run
 
 _COSTS = {
     "cpu_seconds": "Processor time of attempts that ended, on their drivers' hosts.",

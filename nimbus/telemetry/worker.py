@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from nimbus.domain.slots import Holder
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.attempts.slots import Holder
+from nimbus.domain.runs.task_run import Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,14 +10,14 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from nimbus.domain.child_runs import spec_of
-from nimbus.domain.children import Parent
+from nimbus.domain.data.publications import KEY_PATTERN, Publication, Read, interval_in
 from nimbus.domain.ids import TaskName
-from nimbus.domain.intervals import NO_INTERVAL
-from nimbus.domain.pipeline import TaskSpec
-from nimbus.domain.publications import KEY_PATTERN, Publication, Read, interval_in
-from nimbus.domain.run import Run
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.pipelines.intervals import NO_INTERVAL
+from nimbus.domain.pipelines.pipeline import TaskSpec
+from nimbus.domain.runs.child_runs import spec_of
+from nimbus.domain.runs.children import Parent
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.templates.checking import check_size
 from nimbus.templates.lists import with_lists
 from nimbus.templates.names import (

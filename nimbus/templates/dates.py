@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from jinja2 import StrictUndefined
 
-from nimbus.domain.intervals import NO_INTERVAL, local, on_calendar
+from nimbus.domain.pipelines.intervals import NO_INTERVAL, local, on_calendar
 from nimbus.templates.names import INTERVAL
 from nimbus.templates.sandbox import check_format
 

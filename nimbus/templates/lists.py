@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from nimbus.domain.children import LARGEST_LISTS, SCALAR, ChildSpec
 from nimbus.domain.ids import TaskName
+from nimbus.domain.runs.children import LARGEST_LISTS, SCALAR, ChildSpec
 from nimbus.templates.names import TemplateError
 
 FORM = "{{ tasks.NAME.result.KEY }}"

@@ -19,8 +19,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp
 
-from nimbus.domain.parameters import parsed_json
-from nimbus.domain.pipeline import ParameterSpec
+from nimbus.domain.pipelines.parameters import parsed_json
+from nimbus.domain.pipelines.pipeline import ParameterSpec
 from nimbus.web.pages import Pages, segment
 from nimbus.web.problems import problem_page
 

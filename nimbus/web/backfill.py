@@ -22,12 +22,12 @@ from nimbus.api.routes.backfills import backfill_model, explained, known_backfil
 from nimbus.api.routes.pipelines import known_pipeline
 from nimbus.api.services import ApiServices
 from nimbus.definition.backfill_dates import dates_left, interval_of_date, whole_range
-from nimbus.domain.backfill import Backfill, BackfillState, Order
+from nimbus.domain.cluster.revisions import of_backfill
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.interval_index import Ended, IntervalIndex
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.revisions import of_backfill
-from nimbus.domain.run import ListedRun, RunState
+from nimbus.domain.pipelines.backfill import Backfill, BackfillState, Order
+from nimbus.domain.pipelines.interval_index import Ended, IntervalIndex
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.runs.run import ListedRun, RunState
 from nimbus.web.pages import ListOrder, Pages, PipelineFilter, SortText, decision, none_if_empty
 from nimbus.web.pipeline.foresight import foresee_backfill
 from nimbus.web.pipeline.grid import calendar

@@ -30,9 +30,9 @@ from nimbus.api.routes.commands import (
 from nimbus.api.routes.limits import known_shares
 from nimbus.api.routes.terms import TermModel, known_terms, succession, term_model
 from nimbus.api.services import ApiServices
-from nimbus.domain.access import AccessRole
+from nimbus.domain.cluster.access import AccessRole
+from nimbus.domain.cluster.terms import EndCause
 from nimbus.domain.commands import COMMAND_KINDS
-from nimbus.domain.terms import EndCause
 from nimbus.web.pages import ListOrder, Pages, PipelineFilter, SortText, decision, none_if_empty, segment
 
 _WORKERS, _TERMS, _COMMANDS, _FOUND = 200, 40, 100, 50

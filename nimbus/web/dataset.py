@@ -31,11 +31,11 @@ from nimbus.api.routes.datasets import (
     with_given,
 )
 from nimbus.api.services import ApiServices
-from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.filters import Filter
 from nimbus.domain.ids import DatasetName, PipelineName
-from nimbus.domain.intervals import DataInterval, gaps
+from nimbus.domain.pipelines.catalog import PipelineRecord
+from nimbus.domain.pipelines.filters import Filter
+from nimbus.domain.pipelines.intervals import DataInterval, gaps
 from nimbus.web.pages import ListOrder, Pages, SortText, none_if_empty, seconds, segment
 from nimbus.web.pipeline.grid import calendar
 from nimbus.web.run import graph

@@ -26,12 +26,12 @@ from nimbus.api.access import NEEDS, role_on_path
 from nimbus.api.caller import principal
 from nimbus.api.requests import PipelineNameText
 from nimbus.api.services import ApiServices, ConfirmedLeader
-from nimbus.domain.access import AccessRole, Principal
-from nimbus.domain.calendars import days_in_words
-from nimbus.domain.cost import cost_in_words
+from nimbus.domain.attempts.cost import cost_in_words
+from nimbus.domain.attempts.slots import page_address
+from nimbus.domain.cluster.access import AccessRole, Principal
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import CommandId, PipelineName
-from nimbus.domain.slots import page_address
+from nimbus.domain.pipelines.calendars import days_in_words
 from nimbus.domain.wording import counted, escape_controls, format_size, format_span
 from nimbus.ports import StoreUnavailableError
 from nimbus.web import times, words

@@ -26,7 +26,7 @@ from nimbus.api.routes.releases import (
 )
 from nimbus.api.services import ApiServices
 from nimbus.definition.difference import in_words
-from nimbus.domain.revisions import of_pipeline
+from nimbus.domain.cluster.revisions import of_pipeline
 from nimbus.web.pages import Pages, none_if_empty, segment
 
 _RELEASES = 50

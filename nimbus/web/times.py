@@ -16,9 +16,9 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 
 from nimbus.definition.cron import expanded
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import Scheduled
-from nimbus.domain.publications import interval_in
+from nimbus.domain.data.publications import interval_in
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import Scheduled
 from nimbus.domain.wording import format_span
 
 CHOICE = "times"

@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 from packaging.tags import Tag, compatible_tags, cpython_tags
 
-from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.pipelines.pipeline import TaskKind
 from nimbus.java import java_version, spark_numbers, why_unfit
 
 OLDEST_PYTHON = (3, 9)

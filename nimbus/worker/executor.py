@@ -15,10 +15,10 @@ from typing import Protocol
 import structlog
 from prometheus_client import CollectorRegistry
 
+from nimbus.domain.attempts.slots import Claim, End, Holder
+from nimbus.domain.attempts.workers import Assignment
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.slots import Claim, End, Holder
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import Assignment
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.ports import AttemptBoard, Clock, StoreUnavailableError
 from nimbus.records import UnreadableRecordError
 from nimbus.telemetry.worker import WorkerMetrics

@@ -14,10 +14,10 @@ from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
+from nimbus.domain.attempts.workers import Assignment
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import SparkDeploy, SparkMode, TaskKind
-from nimbus.domain.workers import Assignment
+from nimbus.domain.pipelines.pipeline import SparkDeploy, SparkMode, TaskKind
 from nimbus.task import ACCESS_VARIABLE
 from nimbus.worker.connect.plan import ConnectPlan
 from nimbus.worker.connect.session import check_packages

@@ -9,10 +9,10 @@ from functools import partial
 
 import structlog
 
+from nimbus.domain.attempts.slots import Claim, End
+from nimbus.domain.attempts.workers import Assignment
 from nimbus.domain.ids import AttemptId, WorkerId
-from nimbus.domain.slots import Claim, End
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import Assignment
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.ports import AttemptBoard
 from nimbus.records import UnreadableRecordError
 from nimbus.worker import settlement

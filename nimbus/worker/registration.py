@@ -8,10 +8,10 @@ from datetime import datetime
 
 import psutil
 
+from nimbus.domain.attempts.workers import WorkerInfo
+from nimbus.domain.cluster.schema import NEWEST_SCHEMA
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.pipeline import environment_label
-from nimbus.domain.schema import NEWEST_SCHEMA
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.pipelines.pipeline import environment_label
 from nimbus.ports import Clock, Registrations, WorkerIdInUseError
 from nimbus.worker.data.folder_checks import why_not_ours
 from nimbus.worker.host.free_room import lacking

@@ -44,8 +44,8 @@ import structlog
 
 from nimbus.attempt import model as m
 from nimbus.attempt.life import Life, Pace
-from nimbus.domain.slots import Holder
-from nimbus.domain.workers import Assignment
+from nimbus.domain.attempts.slots import Holder
+from nimbus.domain.attempts.workers import Assignment
 from nimbus.templates.names import at_release
 from nimbus.worker.attempt.board_link import BoardLink
 from nimbus.worker.attempt.connections import Connections, enter_environment, open_board, open_data, open_logs

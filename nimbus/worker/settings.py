@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from pydantic import TypeAdapter
 
-from nimbus.domain.access import SecretRules
+from nimbus.domain.attempts.slots import ConnectSession
+from nimbus.domain.cluster.access import SecretRules
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import ClusterId, WorkerId
-from nimbus.domain.slots import ConnectSession
 from nimbus.worker.attempt.connections import Connections
 from nimbus.worker.connect.plan import ConnectPlan, ConnectProvider, ConnectReach
 from nimbus.worker.environments import Environments
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from nimbus.worker.targets import SparkTarget
 
 
+from nimbus.domain.attempts.workers import Assignment
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.pipeline import SparkMode
-from nimbus.domain.traces import attempt_uuid, run_uuid, traceparent
-from nimbus.domain.workers import Assignment
+from nimbus.domain.pipelines.pipeline import SparkMode
+from nimbus.domain.runs.traces import attempt_uuid, run_uuid, traceparent
 
 CONNECT_OPTION = "--connect"
 """Option of a fork server: import the Spark Connect client, for drivers of tasks in `mode: connect`."""

@@ -10,10 +10,10 @@ import secrets
 from dataclasses import replace
 from datetime import datetime
 
+from nimbus.domain.attempts.slots import Claim, End
+from nimbus.domain.attempts.workers import Assignment
 from nimbus.domain.ids import WorkerId
-from nimbus.domain.slots import Claim, End
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import Assignment
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.host.identity import host_id

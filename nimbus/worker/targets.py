@@ -9,8 +9,8 @@ from pathlib import Path
 
 import structlog
 
+from nimbus.domain.attempts.slots import ConnectSession
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.slots import ConnectSession
 from nimbus.worker.connect.plan import ConnectPlan
 from nimbus.worker.connect.server import RemoteServer
 

@@ -27,11 +27,11 @@ from functools import partial
 import structlog
 from prometheus_client import CollectorRegistry
 
-from nimbus.domain.admission import need_of
+from nimbus.domain.attempts.slots import Holder, earlier, inherited
+from nimbus.domain.attempts.workers import Assignment, AssignmentKind
 from nimbus.domain.ids import AttemptId, ClusterId, PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import SparkMode, TaskKind
-from nimbus.domain.slots import Holder, earlier, inherited
-from nimbus.domain.workers import Assignment, AssignmentKind
+from nimbus.domain.pipelines.pipeline import SparkMode, TaskKind
+from nimbus.domain.starts.admission import need_of
 from nimbus.ports import (
     AttemptBoard,
     Clock,

@@ -19,13 +19,13 @@ from typing import Any
 from nimbus.adapters.store.datasets import CODEC
 from nimbus.api.routes.explanations import explained_run
 from nimbus.domain.commands import StartRun
-from nimbus.domain.datasets import MAX_SPANS, MAX_VERSIONS, Dataset
-from nimbus.domain.due import MAX_CONSUMERS, MAX_EXTENTS, cause_of, consumer_of
+from nimbus.domain.data.datasets import MAX_SPANS, MAX_VERSIONS, Dataset
+from nimbus.domain.data.publications import Partitioning, Publication, Read, Version, interval_text
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.publications import Partitioning, Publication, Read, Version, interval_text
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.runs.task_run import Outcome
+from nimbus.domain.starts.due import MAX_CONSUMERS, MAX_EXTENTS, cause_of, consumer_of
 from nimbus.engine.events import AttemptChanged
 from nimbus.telemetry.logging import configure
 from tests.nimbus.definitions import active

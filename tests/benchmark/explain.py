@@ -25,12 +25,12 @@ from nimbus.api.explain.run import ExplanationModel
 from nimbus.api.routes.explanations import explained_pipeline, explained_run
 from nimbus.api.services import ApiServices
 from nimbus.domain import writes as w
-from nimbus.domain.drafts import Draft, new_run
+from nimbus.domain.cluster.settings import ClusterSettings
 from nimbus.domain.ids import PipelineName, RunId, TaskName
-from nimbus.domain.lifecycle import begin, queued
-from nimbus.domain.pipeline import Concurrency, PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.pipelines.pipeline import Concurrency, PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.runs.drafts import Draft, new_run
+from nimbus.domain.runs.lifecycle import begin, queued
+from nimbus.domain.runs.run import Run, RunCause
 from tests.nimbus.definitions import active, digest_of
 from tests.nimbus.engine_bench import NOW, WORKER, Bench
 from tests.nimbus.leader_writes import commit

@@ -15,7 +15,7 @@ from functools import partial
 from cronsim import CronSim
 
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.pipeline import Concurrency, Schedule, WhenFull
+from nimbus.domain.pipelines.pipeline import Concurrency, Schedule, WhenFull
 from nimbus.engine.forecast import Expected, forecast
 
 AFTER, UNTIL = datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from nimbus.client import Client
-from nimbus.domain.schema import NEWEST_SCHEMA
+from nimbus.domain.cluster.schema import NEWEST_SCHEMA
 from nimbus.localstack import stack as local
 from nimbus.localstack.daemons import StackTuning
 from nimbus.localstack.errors import ProcessStartError
@@ -64,7 +64,9 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(PROJECT / name, source / name)
         _replace(source / "nimbus/__init__.py", '__version__ = "', f'__version__ = "{version}"\n#"')
-        _replace(source / "nimbus/domain/schema.py", "NEWEST_SCHEMA = ", f"NEWEST_SCHEMA = {schema} #")
+        _replace(
+            source / "nimbus/domain/cluster/schema.py", "NEWEST_SCHEMA = ", f"NEWEST_SCHEMA = {schema} #"
+        )
         pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
         subprocess.run([*pip, "wheel", "--no-deps", "-w", folder, source], check=True, timeout=300)
         place = folder / version

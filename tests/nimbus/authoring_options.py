@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nimbus.definition.json_schema import definition_schema
-from nimbus.domain.pipeline import Priority, TaskKind, TriggerRule
+from nimbus.domain.pipelines.pipeline import Priority, TaskKind, TriggerRule
 
 PLACE = Path(__file__).parents[2] / "nimbus/authoring/options.py"
 _HEAD = '''"""The keys of `pipeline.yaml` for a pipeline and its tasks, as types: see `docs/pipelines.md`.

@@ -16,8 +16,8 @@ from nimbus.adapters.sqlite.tree import SqliteTree
 from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.adapters.store.paths import SUBMITTED, Paths
 from nimbus.adapters.store.runs import encode_order
+from nimbus.domain.attempts.workers import Assignment
 from nimbus.domain.ids import AttemptId, WorkerId
-from nimbus.domain.workers import Assignment
 
 ROOT = "/nimbus"
 _PATHS = Paths(ROOT)

@@ -9,15 +9,15 @@ from functools import partial
 from itertools import count
 from typing import Any, cast
 
-from nimbus.domain.children import ChildSpec
+from nimbus.domain.attempts.slots import End, Slots
+from nimbus.domain.attempts.workers import WorkerInfo
 from nimbus.domain.commands import Command, QueuedCommand, StartRun
+from nimbus.domain.data.reads import ReadError
 from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.reads import ReadError
-from nimbus.domain.run import Run
-from nimbus.domain.slots import End, Slots
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.pipelines.pipeline import ParameterSpec, PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.runs.children import ChildSpec
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.domain.writes import CreateRun, PutRun
 from nimbus.engine.decision import BuildRun, Decision, FindVersions, Refusal, RenderTask
 from nimbus.engine.history_lookups import EarlierRuns, found_versions, with_items

@@ -8,19 +8,19 @@ from datetime import timedelta
 from typing import Any
 
 from nimbus.domain import commands as c
-from nimbus.domain import revisions
 from nimbus.domain import writes as w
-from nimbus.domain.access import AccessRole
-from nimbus.domain.backfill import BackfillRequest, BackfillState
-from nimbus.domain.calendars import Calendar
-from nimbus.domain.catalog import PipelineState
+from nimbus.domain.cluster import revisions
+from nimbus.domain.cluster.access import AccessRole
+from nimbus.domain.cluster.settings import ClusterSettings, Hold, HoldOf
+from nimbus.domain.data.publications import Accepted, OutsideData, Partitioning, Version
 from nimbus.domain.ids import AttemptId, BackfillId, DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.publications import Accepted, OutsideData, Partitioning, Version
-from nimbus.domain.run import Run, RunPart, RunState
-from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.settings import ClusterSettings, Hold, HoldOf
-from nimbus.domain.task_run import TaskState
+from nimbus.domain.pipelines.backfill import BackfillRequest, BackfillState
+from nimbus.domain.pipelines.calendars import Calendar
+from nimbus.domain.pipelines.catalog import PipelineState
+from nimbus.domain.pipelines.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.runs.run import Run, RunPart, RunState
+from nimbus.domain.runs.selection import Scope, Selection
+from nimbus.domain.runs.task_run import TaskState
 from nimbus.engine.decision import StoreVersions
 from tests.nimbus.definitions import active, digest_of
 from tests.nimbus.engine_bench import NOW, RUN, WORKER

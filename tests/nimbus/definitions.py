@@ -9,15 +9,15 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
 
-from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf, profile_of
-from nimbus.domain.drafts import Draft, copied, new_run
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import ReleaseDigest, RunId
-from nimbus.domain.lifecycle import begin
-from nimbus.domain.parameters import InvalidParametersError
-from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.run import Run
-from nimbus.domain.selection import entered
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState, ReleaseOf, profile_of
+from nimbus.domain.pipelines.parameters import InvalidParametersError
+from nimbus.domain.pipelines.pipeline import PipelineSpec
+from nimbus.domain.runs.drafts import Draft, copied, new_run
+from nimbus.domain.runs.lifecycle import begin
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.selection import entered
 from nimbus.engine.decision import BuildRun, Refusal
 from nimbus.engine.events import RunBuilt
 from nimbus.engine.state import Built

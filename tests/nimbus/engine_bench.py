@@ -8,6 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 from prometheus_client import CollectorRegistry
 
+from nimbus.domain.attempts.slots import Claim, End, Slots
+from nimbus.domain.attempts.workers import WorkerInfo
+from nimbus.domain.cluster.terms import Leader
 from nimbus.domain.commands import Command, QueuedCommand, StartRun
 from nimbus.domain.ids import (
     AttemptId,
@@ -18,12 +21,9 @@ from nimbus.domain.ids import (
     TaskName,
     WorkerId,
 )
-from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.run import Run
-from nimbus.domain.slots import Claim, End, Slots
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.terms import Leader
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.pipelines.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.engine.decision import BuildRun, Effect
 from nimbus.engine.events import AttemptChanged, CommandsChanged, WorkersChanged
 from nimbus.engine.leader_term import LeaderTerm

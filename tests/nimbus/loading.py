@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.attempts.slots import Slots
 from nimbus.domain.ids import AttemptId, PipelineName, RunId
-from nimbus.domain.run import Run
-from nimbus.domain.slots import Slots
+from nimbus.domain.pipelines.catalog import PipelineRecord
+from nimbus.domain.runs.run import Run
 from nimbus.engine.leader_term import LeaderTerm
 from nimbus.ports import CatalogPart, LeaderStore, RegisteredPart, RunsPart
 

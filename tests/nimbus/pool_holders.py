@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from nimbus.domain.admission import Capacity, PoolHolder, holder_of, task_rank
-from nimbus.domain.run import Run
-from nimbus.domain.task_run import TaskRun
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.task_run import TaskRun
+from nimbus.domain.starts.admission import Capacity, PoolHolder, holder_of, task_rank
 
 
 def pool_holders(

@@ -20,8 +20,8 @@ from blobsync import (
     publish,
 )
 from blobsync.testing.memory import MemoryObjectStore
-from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import PipelineName, ReleaseDigest
+from nimbus.domain.pipelines.catalog import ReleaseOf
 from nimbus.scheduler.releases import StoredReleases
 
 

@@ -13,9 +13,9 @@ from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.store.cluster import TreeClusterReader
 from nimbus.api.services import ApiServices, ConfirmedLeader
+from nimbus.domain.attempts.supervision import Timings
+from nimbus.domain.cluster.schedulers import ElectionRole, SchedulerInfo
 from nimbus.domain.ids import HostId
-from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
-from nimbus.domain.supervision import Timings
 from nimbus.engine.report import report
 from nimbus.engine.state import State
 from nimbus.ports import Clock

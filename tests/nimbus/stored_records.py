@@ -21,9 +21,9 @@ from typing import Any
 
 import nimbus
 from nimbus import pipeline_record, records, run_record
-from nimbus.domain.run import Run, RunHeader
-from nimbus.domain.task_run import TaskRun
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.runs.run import Run, RunHeader
+from nimbus.domain.runs.task_run import TaskRun
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.records import RecordCodec
 
 COMPRESSED = (f"{run_record.PINS}text", f"{run_record.LISTS}text-0")

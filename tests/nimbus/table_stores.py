@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from unittest.mock import patch
 
 from nimbus import tables
-from nimbus.domain.run_number import next_number
+from nimbus.domain.runs.run_number import next_number
 from nimbus.task import CONTEXT_VARIABLE, context
 
 ROWS = 20

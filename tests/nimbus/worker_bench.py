@@ -23,11 +23,11 @@ from typing import Any, TypeVar
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.bootstrap.resources import SystemClock
+from nimbus.domain.attempts.slots import End, Slots
+from nimbus.domain.attempts.workers import Assignment, AssignmentKind, WorkerInfo
+from nimbus.domain.cluster.schedulers import SchedulerInfo
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import Isolation, TaskKind, TaskSpec
-from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.domain.slots import End, Slots
-from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
+from nimbus.domain.pipelines.pipeline import Isolation, TaskKind, TaskSpec
 from nimbus.localstack.s3 import S3Server
 from nimbus.ports import LogArchive
 from nimbus.worker.attempt.connections import Connections, open_data, open_logs

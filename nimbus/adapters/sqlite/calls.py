@@ -11,7 +11,7 @@ from nimbus.adapters.sqlite.session import SqliteSession, WatchedPart
 from nimbus.adapters.sqlite.tree import CHANGED, DoneOperation, SqliteTree
 from nimbus.adapters.store.calls import Build, Calls, NodeStat, check_size
 from nimbus.adapters.store.changes import Gathered, Topics
-from nimbus.domain.schema import NEWEST_SCHEMA
+from nimbus.domain.cluster.schema import NEWEST_SCHEMA
 from nimbus.ports import Enqueue, LiveChanges
 from nimbus.ports import FencedOutError as TermOverError
 

@@ -17,10 +17,10 @@ from nimbus import records
 from nimbus.adapters.store.calls import Build, Calls, StoreTransaction, check_size, readable
 from nimbus.adapters.store.paths import CHECKPOINT, CLAIM, END, HEARTBEAT, STOP, SUBMITTED, Paths
 from nimbus.adapters.store.runs import completed_order, readable_runs
+from nimbus.domain.attempts.slots import Claim, ClusterDriver, End, Slots
+from nimbus.domain.attempts.workers import Assignment
 from nimbus.domain.ids import AttemptId, ClusterId, WorkerId
-from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import Assignment
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.ports import LARGEST_PROGRESS, AttemptWithdrawnError, Enqueue
 from nimbus.records import UnreadableRecordError
 

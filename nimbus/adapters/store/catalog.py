@@ -9,8 +9,8 @@ from nimbus.adapters.store.calls import Calls, decoded, or_raise, without_unread
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.transaction import Operation
 from nimbus.adapters.store.watched import WatchedNodes
-from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.ids import PipelineName
+from nimbus.domain.pipelines.catalog import PipelineRecord
 from nimbus.ports import Enqueue
 from nimbus.records import UnreadableRecordError
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from leader import ElectionPaths
 from nimbus.adapters.store.paths import HEARTBEAT, Paths
-from nimbus.domain import topics
+from nimbus.domain.cluster import topics
 from nimbus.domain.ids import AttemptId, InvalidNameError, PipelineName, RunId
 from nimbus.ports import Enqueue
 

@@ -26,10 +26,13 @@ from nimbus.adapters.store.nodes import (
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.runs import all_runs, read_run, readable_runs
 from nimbus.adapters.store.watched import WatchedNodes
-from nimbus.domain.access import Principal
-from nimbus.domain.alerts import Alert
-from nimbus.domain.backfill import Backfill
-from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.attempts.slots import Slots
+from nimbus.domain.attempts.workers import WorkerInfo
+from nimbus.domain.cluster.access import Principal
+from nimbus.domain.cluster.alerts import Alert
+from nimbus.domain.cluster.schedulers import SchedulerInfo
+from nimbus.domain.cluster.settings import ClusterSettings
+from nimbus.domain.cluster.terms import Term
 from nimbus.domain.commands import (
     Command,
     CommandKey,
@@ -39,16 +42,13 @@ from nimbus.domain.commands import (
     QueuedCommand,
     newest_refusal,
 )
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.due import Due
+from nimbus.domain.data.datasets import Dataset
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, PipelineName, RunId, WorkerId
-from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.run import ListedRun, Run
-from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.domain.settings import ClusterSettings
-from nimbus.domain.slots import Slots
-from nimbus.domain.terms import Term
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.pipelines.backfill import Backfill
+from nimbus.domain.pipelines.catalog import PipelineRecord
+from nimbus.domain.pipelines.interval_index import IntervalIndex
+from nimbus.domain.runs.run import ListedRun, Run
+from nimbus.domain.starts.due import Due
 from nimbus.ports import Enqueue, SchedulerIdInUseError, WorkerIdInUseError
 from nimbus.records import UnreadableRecordError
 

@@ -13,11 +13,11 @@ from nimbus import records
 from nimbus.adapters.store.calls import Calls, readable
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.transaction import Operation
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.due import Due
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import Partitioning
 from nimbus.domain.ids import DatasetName, PipelineName
-from nimbus.domain.pipeline import DataStart
-from nimbus.domain.publications import Partitioning
+from nimbus.domain.pipelines.pipeline import DataStart
+from nimbus.domain.starts.due import Due
 from nimbus.domain.writes import PutDataset, PutDue, RemoveDatasetRecord
 from nimbus.records import Codec, UnreadableRecordError
 

@@ -13,7 +13,7 @@ from nimbus.adapters.store.calls import Calls, readable
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.transaction import Operation
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.interval_index import IndexPage, IntervalIndex
+from nimbus.domain.pipelines.interval_index import IndexPage, IntervalIndex
 from nimbus.domain.writes import PutIntervals
 from nimbus.records import RecordCodec
 

@@ -37,20 +37,20 @@ from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.runs import change, creation, encode_order, readable_runs, removal
 from nimbus.adapters.store.transaction import Operation, TreeTransaction, size_bytes
 from nimbus.domain import writes as w
-from nimbus.domain.alerts import Alert
-from nimbus.domain.backfill import Backfill
-from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.attempts.slots import Slots
+from nimbus.domain.attempts.workers import WorkerInfo
+from nimbus.domain.cluster.alerts import Alert
+from nimbus.domain.cluster.schedulers import SchedulerInfo
+from nimbus.domain.cluster.terms import Term
 from nimbus.domain.commands import Abdication, KeyedCommand, QueuedCommand
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.due import Due
+from nimbus.domain.data.datasets import Dataset
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, PipelineName, RunId
-from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.pipeline_health import PipelineHealth
-from nimbus.domain.run import Run
-from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.domain.slots import Slots
-from nimbus.domain.terms import Term
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.pipelines.backfill import Backfill
+from nimbus.domain.pipelines.catalog import PipelineRecord
+from nimbus.domain.pipelines.interval_index import IntervalIndex
+from nimbus.domain.pipelines.pipeline_health import PipelineHealth
+from nimbus.domain.runs.run import Run
+from nimbus.domain.starts.due import Due
 from nimbus.ports import (
     CatalogPart,
     Enqueue,

@@ -33,8 +33,8 @@ from nimbus.adapters.store.calls import (
 )
 from nimbus.adapters.store.paths import COMMAND_PREFIX, HEARTBEAT, Paths
 from nimbus.adapters.store.tree import IMPORT, ClusterInUseError, ClusterTree
+from nimbus.domain.cluster.schema import NEWEST_SCHEMA
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.schema import NEWEST_SCHEMA
 
 TRIES = 5
 """How often the state is read until two consecutive reads are equal."""

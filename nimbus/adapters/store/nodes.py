@@ -12,12 +12,12 @@ from nimbus.adapters.store.calls import Calls, readable
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.transaction import Operation
 from nimbus.domain import writes as w
-from nimbus.domain.alerts import Alert
+from nimbus.domain.cluster.alerts import Alert
+from nimbus.domain.cluster.settings import ClusterSettings
+from nimbus.domain.cluster.terms import Term
 from nimbus.domain.commands import QueuedCommand, Unreadable
 from nimbus.domain.ids import CommandId
-from nimbus.domain.pipeline_health import PipelineHealth
-from nimbus.domain.settings import ClusterSettings
-from nimbus.domain.terms import Term
+from nimbus.domain.pipelines.pipeline_health import PipelineHealth
 from nimbus.ports import Enqueue
 from nimbus.records import UnreadableRecordError
 

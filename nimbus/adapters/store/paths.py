@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from nimbus.domain.attempts.slots import ClusterDriver
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, DatasetName, PipelineName, RunId, WorkerId
-from nimbus.domain.slots import ClusterDriver
 
 COMMAND_PREFIX = "cmd-"
 CLAIM = "claim"

@@ -11,13 +11,13 @@ from nimbus import run_record
 from nimbus.adapters.store.calls import Calls, check_size, or_raise, without_unreadable
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.transaction import Operation
+from nimbus.domain.attempts.orders import inputs_of, order_for, pins_of
+from nimbus.domain.attempts.workers import Assignment, AssignmentKind
 from nimbus.domain.errors import RecordTooLargeError
-from nimbus.domain.growth import largest
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.orders import inputs_of, order_for, pins_of
-from nimbus.domain.pipeline import TaskSpec
-from nimbus.domain.run import Run
-from nimbus.domain.workers import Assignment, AssignmentKind
+from nimbus.domain.pipelines.pipeline import TaskSpec
+from nimbus.domain.runs.growth import largest
+from nimbus.domain.runs.run import Run
 from nimbus.records import ASSIGNMENT, UnreadableRecordError
 
 MAX_NEEDS = 100

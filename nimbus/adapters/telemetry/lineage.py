@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 from nimbus import __version__
 from nimbus.adapters.telemetry.sink import RunFacts, new_session, read_headers
-from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.data.lineage import EventType, LineageData, LineageEvent, LineageRun, events
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.lineage import EventType, LineageData, LineageEvent, LineageRun, events
-from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.run import Run
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.pipeline import TaskKind
+from nimbus.domain.runs.run import Run
 
 PRODUCER = f"urn:nimbus-scheduler:{__version__}"
 MAX_UNFINISHED = 1000

@@ -12,13 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nimbus.domain.catalog import ReleaseOf
-from nimbus.domain.children import DEEPEST, Parent
+from nimbus.domain.attempts.slots import Slots
+from nimbus.domain.data.lineage import Family, LineageRun
 from nimbus.domain.ids import AttemptId, ClusterId, PipelineName, RunId
-from nimbus.domain.lineage import Family, LineageRun
-from nimbus.domain.run import Run
-from nimbus.domain.slots import Slots
-from nimbus.domain.traces import Dropped, attempt_uuid, dropped, from_slots, run_uuid
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.runs.children import DEEPEST, Parent
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.traces import Dropped, attempt_uuid, dropped, from_slots, run_uuid
 from nimbus.ports import TelemetryNotSentError
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 from nimbus import __version__
 from nimbus.adapters.telemetry.sink import RunFacts, new_session, read_headers
 from nimbus.domain.ids import RunId
-from nimbus.domain.run import Run
-from nimbus.domain.traces import Span, spans
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.traces import Span, spans
 from nimbus.ports import TelemetryNotSentError
 
 AT_ONCE = 500

@@ -6,7 +6,11 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Literal, assert_never
 
-from nimbus.domain.admission import (
+from nimbus.domain.attempts.workers import Refusals, WorkerInfo
+from nimbus.domain.ids import WorkerId
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.task_run import TaskRun
+from nimbus.domain.starts.admission import (
     Capacity,
     Grant,
     Need,
@@ -19,11 +23,7 @@ from nimbus.domain.admission import (
     suited,
     task_rank,
 )
-from nimbus.domain.ids import WorkerId
-from nimbus.domain.run import Run
-from nimbus.domain.task_run import TaskRun
 from nimbus.domain.wording import counted
-from nimbus.domain.workers import Refusals, WorkerInfo
 
 MAX_NAMED = 5
 """Limit of tasks or workers that a sentence names."""

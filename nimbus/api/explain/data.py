@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from nimbus.definition.targets import DueTarget, RunTarget, due_targets, target_of
-from nimbus.domain.catalog import Profile
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.due import Due, has_room
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import Read
+from nimbus.domain.data.reads import ReadError, ReadingRun, missing, reads_new, to_pin
 from nimbus.domain.ids import DatasetName, PipelineName, RunId
-from nimbus.domain.intervals import shown
-from nimbus.domain.publications import Read
-from nimbus.domain.reads import ReadError, ReadingRun, missing, reads_new, to_pin
-from nimbus.domain.run import Run, RunHeader
-from nimbus.domain.task_run import TaskRun
+from nimbus.domain.pipelines.catalog import Profile
+from nimbus.domain.pipelines.intervals import shown
+from nimbus.domain.runs.run import Run, RunHeader
+from nimbus.domain.runs.task_run import TaskRun
+from nimbus.domain.starts.due import Due, has_room
 
 _LOOKED_UP = "waits for the look-up of its versions; while storage does not answer, repeated every 5 s"
 MAX_RUNS = 3

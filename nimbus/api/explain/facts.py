@@ -13,14 +13,14 @@ from nimbus.api.explain.queue import QueueView
 from nimbus.api.explain.task import ClusterFacts
 from nimbus.api.runs.lookup import live_runs
 from nimbus.api.services import ApiServices
-from nimbus.domain.admission import Capacity, PoolHolder, by_rank, holder_of, target_slots
-from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.cluster.schedulers import LeaderReport, LimitUse, TeamUse, WaitingTask, leader_report
+from nimbus.domain.cluster.settings import why_held
 from nimbus.domain.ids import DatasetName, PipelineName
-from nimbus.domain.lifecycle import is_ready
-from nimbus.domain.schedulers import LeaderReport, LimitUse, TeamUse, WaitingTask, leader_report
-from nimbus.domain.settings import why_held
-from nimbus.domain.upstream import Upstream
-from nimbus.domain.waits import LastProbe
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState
+from nimbus.domain.runs.lifecycle import is_ready
+from nimbus.domain.starts.admission import Capacity, PoolHolder, by_rank, holder_of, target_slots
+from nimbus.domain.starts.upstream import Upstream
+from nimbus.domain.starts.waits import LastProbe
 
 T = TypeVar("T")
 

@@ -12,14 +12,14 @@ from nimbus.api.explain.run import ReasonModel
 from nimbus.api.explain.task import why_aside
 from nimbus.definition.backfill_dates import dates_left
 from nimbus.definition.cron import fires_between, next_fire
-from nimbus.domain.backfill import Backfill, BackfillState
-from nimbus.domain.catalog import CLOCK_DIFFERENCE, PipelineRecord, PipelineState, Skips
+from nimbus.domain.cluster.schedulers import SetAside
 from nimbus.domain.commands import QueuedCommand, StartRun
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.pipeline import Schedule, WhenFull
-from nimbus.domain.places import in_cluster, in_pipeline
-from nimbus.domain.run import ListedRun, RunState
-from nimbus.domain.schedulers import SetAside
+from nimbus.domain.pipelines.backfill import Backfill, BackfillState
+from nimbus.domain.pipelines.catalog import CLOCK_DIFFERENCE, PipelineRecord, PipelineState, Skips
+from nimbus.domain.pipelines.pipeline import Schedule, WhenFull
+from nimbus.domain.runs.run import ListedRun, RunState
+from nimbus.domain.starts.places import in_cluster, in_pipeline
 
 MAX_DUE = 1000
 """Limit of passed fire times that are counted."""

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Protocol
 
-from nimbus.domain.child_runs import child_of, is_under_way
-from nimbus.domain.children import ItemState
 from nimbus.domain.ids import RunId
-from nimbus.domain.lifecycle import is_ready
-from nimbus.domain.places import TURN, Ranked, in_cluster, in_pipeline, run_rank, top_of
-from nimbus.domain.run import Places, Run, RunHeader, RunState
-from nimbus.domain.task_run import TaskRun
-from nimbus.domain.upstream import awaits, upstream_of
-from nimbus.domain.waits import PipelineWait
+from nimbus.domain.runs.child_runs import child_of, is_under_way
+from nimbus.domain.runs.children import ItemState
+from nimbus.domain.runs.lifecycle import is_ready
+from nimbus.domain.runs.run import Places, Run, RunHeader, RunState
+from nimbus.domain.runs.task_run import TaskRun
+from nimbus.domain.starts.places import TURN, Ranked, in_cluster, in_pipeline, run_rank, top_of
+from nimbus.domain.starts.upstream import awaits, upstream_of
+from nimbus.domain.starts.waits import PipelineWait
 
 if TYPE_CHECKING:
     from nimbus.api.explain.task import ClusterFacts

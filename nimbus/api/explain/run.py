@@ -8,13 +8,13 @@ from functools import partial
 
 from nimbus.api.explain.task import ClusterFacts, how_kept, why, why_run
 from nimbus.api.models import Model
-from nimbus.domain.admission import Wait, admit
+from nimbus.domain.attempts.slots import Slots
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.slots import Slots
-from nimbus.domain.task_run import TaskRun, TaskState
-from nimbus.domain.timing import gives_up_at, not_before, queue_ends_at
-from nimbus.domain.waits import looks_of
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.task_run import TaskRun, TaskState
+from nimbus.domain.starts.admission import Wait, admit
+from nimbus.domain.starts.timing import gives_up_at, not_before, queue_ends_at
+from nimbus.domain.starts.waits import looks_of
 
 
 class ReasonModel(Model):

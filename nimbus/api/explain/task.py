@@ -14,21 +14,21 @@ from functools import partial
 from nimbus.api.explain.admission import why_not_admitted
 from nimbus.api.explain.data import DatasetView, why_it_reads
 from nimbus.api.explain.queue import QueueView, circle_of, circle_through, why_queued
-from nimbus.domain.admission import Capacity
-from nimbus.domain.child_runs import child_of
-from nimbus.domain.children import Children, ItemState
+from nimbus.domain.attempts.slots import Slots
+from nimbus.domain.attempts.supervision import Idle, Timings, shows_life, supervise
+from nimbus.domain.cluster.schedulers import SetAside
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.lifecycle import must_stop
-from nimbus.domain.needs import NeedEffect, skipping, verdict
-from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.run import Paused, Run, RunState
-from nimbus.domain.schedulers import SetAside
-from nimbus.domain.slots import Slots
-from nimbus.domain.supervision import Idle, Timings, shows_life, supervise
-from nimbus.domain.task_run import Attempt, Reused, Settlement, TaskRun, TaskState
-from nimbus.domain.timing import gives_up_at, not_before, queue_ends_at
-from nimbus.domain.upstream import Upstream, WaitState, judge, upstream_of
-from nimbus.domain.waits import DataProbe, DataSource, LastProbe, PipelineWait, looks_of
+from nimbus.domain.pipelines.pipeline import TaskKind
+from nimbus.domain.runs.child_runs import child_of
+from nimbus.domain.runs.children import Children, ItemState
+from nimbus.domain.runs.lifecycle import must_stop
+from nimbus.domain.runs.run import Paused, Run, RunState
+from nimbus.domain.runs.task_run import Attempt, Reused, Settlement, TaskRun, TaskState
+from nimbus.domain.starts.admission import Capacity
+from nimbus.domain.starts.needs import NeedEffect, skipping, verdict
+from nimbus.domain.starts.timing import gives_up_at, not_before, queue_ends_at
+from nimbus.domain.starts.upstream import Upstream, WaitState, judge, upstream_of
+from nimbus.domain.starts.waits import DataProbe, DataSource, LastProbe, PipelineWait, looks_of
 from nimbus.domain.wording import counted
 
 

@@ -18,7 +18,7 @@ from nimbus.api.routes.pipelines import known_pipeline
 from nimbus.api.seen import lookups
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, CONDITIONAL, Submit, tag_with
-from nimbus.domain.access import (
+from nimbus.domain.cluster.access import (
     AccessDeniedError,
     AccessGrant,
     AccessRole,
@@ -27,9 +27,9 @@ from nimbus.domain.access import (
     Thing,
     grant_on,
 )
+from nimbus.domain.cluster.revisions import of_token
 from nimbus.domain.commands import CreateToken, GrantAccess, RevokeAccess, RevokeToken, SetOwner
 from nimbus.domain.ids import NAME_PATTERN, VARIABLE_PATTERN, DatasetName, PipelineName
-from nimbus.domain.revisions import of_token
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}$"
 _TokenId = Annotated[str, StringConstraints(pattern=rf"^{TOKEN_ID}$")]

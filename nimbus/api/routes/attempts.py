@@ -53,7 +53,7 @@ class AttemptReport(BaseModel):
     application: Any = None
     """Id of its Spark application, in any form: a wrong id must not make END fail."""
     cost: Any = None
-    """What it used, in any form, as above; see `nimbus.domain.cost`."""
+    """What it used, in any form, as above; see `nimbus.domain.attempts.cost`."""
     result: str | None = None
     """Its result as text; see `nimbus.result`."""
     checkpoint: str | None = None

@@ -34,7 +34,10 @@ from nimbus.definition.backfill_dates import (
     whole_range,
 )
 from nimbus.definition.intervals import bound_of
-from nimbus.domain.backfill import (
+from nimbus.domain.data.publications import Partitioning
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import BackfillId, DatasetName, PipelineName
+from nimbus.domain.pipelines.backfill import (
     MAX_DATES,
     MAX_PARALLEL,
     Backfill,
@@ -43,11 +46,8 @@ from nimbus.domain.backfill import (
     Order,
     Reprocess,
 )
-from nimbus.domain.catalog import PipelineRecord, ReleaseOf
-from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import BackfillId, DatasetName, PipelineName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.publications import Partitioning
+from nimbus.domain.pipelines.catalog import PipelineRecord, ReleaseOf
+from nimbus.domain.pipelines.intervals import DataInterval
 
 
 class DownstreamBackfillModel(Model):

@@ -24,17 +24,17 @@ from nimbus.api.routes.backfill_plan import (
 from nimbus.api.routes.pipelines import known_pipeline
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, CONDITIONAL, Submit, tag_with
-from nimbus.domain.backfill import (
+from nimbus.domain.cluster.revisions import of_backfill
+from nimbus.domain.cluster.schedulers import leader_report
+from nimbus.domain.cluster.settings import why_held
+from nimbus.domain.commands import ControlBackfill, CreateBackfill
+from nimbus.domain.ids import BackfillId, ReleaseDigest
+from nimbus.domain.pipelines.backfill import (
     Backfill,
     BackfillRequest,
     BackfillState,
 )
-from nimbus.domain.commands import ControlBackfill, CreateBackfill
-from nimbus.domain.ids import BackfillId, ReleaseDigest
-from nimbus.domain.revisions import of_backfill
-from nimbus.domain.run import ListedRun
-from nimbus.domain.schedulers import leader_report
-from nimbus.domain.settings import why_held
+from nimbus.domain.runs.run import ListedRun
 
 
 @of(BackfillRequest)

@@ -19,7 +19,7 @@ from nimbus.api.requests import PipelineNameText, ReasonBody
 from nimbus.api.routes.terms import succession
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
-from nimbus.domain.alerts import Alert
+from nimbus.domain.cluster.alerts import Alert
 from nimbus.domain.commands import Abdicate
 from nimbus.ports import AlertNotSentError
 

@@ -18,7 +18,7 @@ from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import CommandIdText, PipelineNameText
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import Wait, await_outcome, command_model
-from nimbus.domain.access import Principal
+from nimbus.domain.cluster.access import Principal
 from nimbus.domain.commands import CommandOutcome, names_in
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import CommandId, PipelineName

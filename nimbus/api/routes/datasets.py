@@ -17,11 +17,11 @@ from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import DatasetNameText, NewVersionBody, ReasonBody, WithdrawBody
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
-from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import PublishDataset, RemoveDataset, WithdrawDataset
-from nimbus.domain.datasets import Dataset, first_grant, first_late_from, newest_data, read_grant
+from nimbus.domain.data.datasets import Dataset, first_grant, first_late_from, newest_data, read_grant
+from nimbus.domain.data.publications import MAX_VALUE_BYTES, OutsideData, Partitioning, Version
 from nimbus.domain.ids import AttemptId, DatasetName
-from nimbus.domain.publications import MAX_VALUE_BYTES, OutsideData, Partitioning, Version
+from nimbus.domain.pipelines.catalog import PipelineRecord
 
 
 class OutsideModel(Model):

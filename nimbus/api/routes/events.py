@@ -30,7 +30,7 @@ from starlette.types import Receive, Scope, Send
 from nimbus.access.gate import AccessGate
 from nimbus.api.caller import grants, principal
 from nimbus.api.problems import TooManyStreamsError
-from nimbus.domain.topics import PATTERN
+from nimbus.domain.cluster.topics import PATTERN
 from nimbus.ports import ChangeFeed, LiveChanges, StoreUnavailableError
 
 T = TypeVar("T")

@@ -27,8 +27,8 @@ from nimbus.api.routes.pipelines import known_pipeline
 from nimbus.api.runs.lookup import FoundRun, find_run_or_request, live_runs
 from nimbus.api.runs.models import RequestedRunModel
 from nimbus.api.services import ApiServices
-from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.pipelines.catalog import PipelineRecord
 from nimbus.records import UnreadableRecordError
 
 MAX_REASONS = 100

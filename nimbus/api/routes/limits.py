@@ -31,13 +31,13 @@ from nimbus.api.routes.access import OwnerText
 from nimbus.api.runs.lookup import read_in_parts
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, CONDITIONAL, Submit, tag_with
+from nimbus.domain.cluster.revisions import of_pool
+from nimbus.domain.cluster.schedulers import LimitUse, TeamUse
+from nimbus.domain.cluster.settings import ALERT_AFTER, LARGEST_WEIGHT, Hold, HoldOf
 from nimbus.domain.commands import CordonWorker, RemovePool, SetHold, SetPool, SetShare, UncordonWorker
 from nimbus.domain.ids import WorkerId
-from nimbus.domain.lifecycle import is_ready
-from nimbus.domain.revisions import of_pool
-from nimbus.domain.schedulers import LimitUse, TeamUse
-from nimbus.domain.settings import ALERT_AFTER, LARGEST_WEIGHT, Hold, HoldOf
-from nimbus.domain.timing import not_before
+from nimbus.domain.runs.lifecycle import is_ready
+from nimbus.domain.starts.timing import not_before
 
 
 class PoolBody(RequestBody):

@@ -22,7 +22,7 @@ from nimbus.access.oidc import JwtRefusedError
 from nimbus.access.session import MAX_BYTES, end_of
 from nimbus.api.access import COOKIE, LOGIN, PLAIN_COOKIE, answer_to, cookie, prepare, who_sends
 from nimbus.api.services import ApiServices
-from nimbus.domain.access import AccessDeniedError, Principal
+from nimbus.domain.cluster.access import AccessDeniedError, Principal
 from nimbus.ports import IdentityProvider, IdentityProviderError
 
 HOME = "/ui"

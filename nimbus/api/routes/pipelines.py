@@ -24,7 +24,7 @@ from nimbus.api.runs.lookup import live_runs
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import CONDITIONAL, Submit, tag_with
 from nimbus.definition.intervals import bound_of, dates_between, intervals_of, last_dates
-from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
+from nimbus.domain.cluster.revisions import of_pipeline
 from nimbus.domain.commands import (
     ActivatePipeline,
     PausePipeline,
@@ -33,12 +33,12 @@ from nimbus.domain.commands import (
     RewindSchedule,
 )
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.filters import Filter
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
-from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import PipelineSpec, Schedule
-from nimbus.domain.revisions import of_pipeline
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState, ReleaseOf
+from nimbus.domain.pipelines.filters import Filter
+from nimbus.domain.pipelines.interval_index import IntervalIndex
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import PipelineSpec, Schedule
 
 
 class ReleaseBody(RequestBody):

@@ -22,10 +22,10 @@ from nimbus.api.routes.commands import CommandFilter, ListedCommandModel, list_c
 from nimbus.api.routes.pipelines import known_pipeline
 from nimbus.api.services import ApiServices
 from nimbus.definition.difference import changes
-from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
-from nimbus.domain.release_files import (
+from nimbus.domain.pipelines.catalog import PipelineRecord, ReleaseOf
+from nimbus.domain.pipelines.release_files import (
     FileChange,
     Holders,
     ReleaseFile,

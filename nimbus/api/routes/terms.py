@@ -11,9 +11,8 @@ from fastapi import APIRouter
 from nimbus.api.models import Model, PageModel, of
 from nimbus.api.paging import ListPage, PageQuery, Paging, encoded, unknown_cursor
 from nimbus.api.services import ApiServices, QueuePlace
-from nimbus.domain.errors import NimbusError
-from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.domain.terms import (
+from nimbus.domain.cluster.schedulers import SchedulerInfo
+from nimbus.domain.cluster.terms import (
     TERMS_KEPT,
     TERMS_LOOKED_AT,
     Adopted,
@@ -24,6 +23,7 @@ from nimbus.domain.terms import (
     gap,
     in_words,
 )
+from nimbus.domain.errors import NimbusError
 
 
 @of(Adopted)

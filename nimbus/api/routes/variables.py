@@ -19,11 +19,11 @@ from nimbus.api.submitting import ACCEPTED_RESPONSES, CONDITIONAL, Submit, tag_w
 from nimbus.config.problems import InvalidDocumentError
 from nimbus.definition.calendar_file import MAX_BYTES as MAX_CALENDAR_BYTES
 from nimbus.definition.calendar_file import parse_calendar
-from nimbus.domain.catalog import followers
+from nimbus.domain.cluster.revisions import of_variable
+from nimbus.domain.cluster.settings import LONGEST_VARIABLE
 from nimbus.domain.commands import RemoveVariable, SetCalendar, SetVariable
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.revisions import of_variable
-from nimbus.domain.settings import LONGEST_VARIABLE
+from nimbus.domain.pipelines.catalog import followers
 
 
 def _as_utf8(text: str) -> str:

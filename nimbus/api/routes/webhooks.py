@@ -24,13 +24,13 @@ from nimbus.api.routes.datasets import published
 from nimbus.api.runs.lookup import refuse_used_id
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit, note_delivery, note_if_match
-from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import PublishDataset, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
-from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.webhooks import (
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState, ReleaseOf
+from nimbus.domain.pipelines.parameters import InvalidParametersError, resolve_parameters
+from nimbus.domain.pipelines.pipeline import PipelineSpec
+from nimbus.domain.pipelines.webhooks import (
     WRONG_SIGNATURE,
     Signed,
     UnsignedRequestError,

@@ -43,10 +43,10 @@ from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.domain.commands import DecideApproval, MarkTask, NoteRun, PauseRun, ResumeRun, StartRun, StopRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import Priority
-from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.task_run import TaskState
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import Priority
+from nimbus.domain.runs.selection import Scope, Selection
+from nimbus.domain.runs.task_run import TaskState
 
 _PriorityText = Literal["highest", "high", "medium", "low", "lowest"]
 

@@ -12,7 +12,7 @@ from nimbus.api.runs.lookup import find_run, unknown_task
 from nimbus.api.runs.routes import purged_parts
 from nimbus.api.services import ApiServices
 from nimbus.domain.ids import AttemptId, TaskName
-from nimbus.domain.run import Run, RunPart
+from nimbus.domain.runs.run import Run, RunPart
 from nimbus.ports import KeptLog
 
 MAX_LOG_BYTES = 1 << 20

@@ -19,10 +19,10 @@ from nimbus.api.services import ApiServices
 from nimbus.api.submitting import command_model
 from nimbus.domain.commands import CommandOutcome, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
-from nimbus.domain.filters import Filter
 from nimbus.domain.ids import CommandId, PipelineName, RunId
-from nimbus.domain.purge import fate_of
-from nimbus.domain.run import ListedRun, Run, RunPlace, RunState, place, place_at
+from nimbus.domain.pipelines.filters import Filter
+from nimbus.domain.runs.purge import fate_of
+from nimbus.domain.runs.run import ListedRun, Run, RunPlace, RunState, place, place_at
 from nimbus.ports import ClusterReader
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -156,7 +156,7 @@ class RunPage(NamedTuple):
 
 
 def list_runs(services: ApiServices, only: Filter, *, limit: int, after: RunPlace | None = None) -> RunPage:
-    """A page of runs, newest first, in the order of `nimbus.domain.run`.
+    """A page of runs, newest first, in the order of `nimbus.domain.runs.run`.
 
     Live runs are listed even when history's storage is down: an outage hides only finished runs. Of a filter
     without index, MAX_PARTS times `limit` runs are read at most, so a page may be short.

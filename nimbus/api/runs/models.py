@@ -14,15 +14,15 @@ from pydantic import Field
 from nimbus.api.explain.task import ClusterFacts, how_kept, why, why_run
 from nimbus.api.models import CommandModel, Model, PageModel, PriorityName, of
 from nimbus.api.services import HistoryServers
-from nimbus.domain.child_runs import spec_of
-from nimbus.domain.children import ItemState
-from nimbus.domain.cost import Cost
+from nimbus.domain.attempts.cost import Cost
+from nimbus.domain.attempts.slots import Slots, application_id
 from nimbus.domain.ids import AttemptId, TaskName
-from nimbus.domain.pipeline import FailureClass, FailureStrategy, TaskKind
-from nimbus.domain.purge import Said
-from nimbus.domain.run import Run, RunCause, RunPart, RunState
-from nimbus.domain.slots import Slots, application_id
-from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
+from nimbus.domain.pipelines.pipeline import FailureClass, FailureStrategy, TaskKind
+from nimbus.domain.runs.child_runs import spec_of
+from nimbus.domain.runs.children import ItemState
+from nimbus.domain.runs.purge import Said
+from nimbus.domain.runs.run import Run, RunCause, RunPart, RunState
+from nimbus.domain.runs.task_run import Attempt, Outcome, TaskRun, TaskState
 from nimbus.domain.wording import natural
 
 

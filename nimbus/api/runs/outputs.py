@@ -22,13 +22,13 @@ from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import FilePathText, RunIdText, TaskNameText
 from nimbus.api.runs.lookup import find_run, unknown_task
 from nimbus.api.services import ApiServices, OpenedFile, OutputFiles
-from nimbus.domain.datasets import read_grant
+from nimbus.domain.attempts.workers import WorkerInfo
+from nimbus.domain.data.datasets import read_grant
+from nimbus.domain.data.outputs import ListedFile, Listing, OutputsNotHereError
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId, TaskName
-from nimbus.domain.outputs import ListedFile, Listing, OutputsNotHereError
-from nimbus.domain.run import Run, RunPart
-from nimbus.domain.task_run import Attempt, TaskRun
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.runs.run import Run, RunPart
+from nimbus.domain.runs.task_run import Attempt, TaskRun
 
 
 @of(ListedFile)

@@ -20,8 +20,8 @@ from nimbus.definition.intervals import bound_of
 from nimbus.domain.commands import PurgeRuns
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.purge import KeptReason, Used, is_restored, losing, takes, used_runs, why_kept
-from nimbus.domain.run import Run, RunPart, RunState
+from nimbus.domain.runs.purge import KeptReason, Used, is_restored, losing, takes, used_runs, why_kept
+from nimbus.domain.runs.run import Run, RunPart, RunState
 
 
 class PlannedPurgeModel(Model):

@@ -17,13 +17,13 @@ from nimbus.api.requests import RunIdText, in_utc
 from nimbus.api.runs.lookup import find_run, unknown_task
 from nimbus.api.runs.models import AttemptModel, PausedModel, in_order
 from nimbus.api.services import ApiServices
-from nimbus.domain.child_runs import child_of, spec_of
-from nimbus.domain.children import ItemState
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import TaskName
-from nimbus.domain.replay import as_at
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.task_run import Attempt, TaskRun, TaskState
+from nimbus.domain.runs.child_runs import child_of, spec_of
+from nimbus.domain.runs.children import ItemState
+from nimbus.domain.runs.replay import as_at
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.task_run import Attempt, TaskRun, TaskState
 
 
 class ChildModel(Model):

@@ -37,11 +37,11 @@ from nimbus.api.runs.models import (
     run_summary,
 )
 from nimbus.api.services import ApiServices
+from nimbus.domain.data.outputs import has_result, kept_results
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.outputs import has_result, kept_results
-from nimbus.domain.purge import Said
-from nimbus.domain.run import Run, RunPart, RunPlace
-from nimbus.domain.task_run import TaskRun
+from nimbus.domain.runs.purge import Said
+from nimbus.domain.runs.run import Run, RunPart, RunPlace
+from nimbus.domain.runs.task_run import TaskRun
 
 
 class RunReadsModel(Model):

@@ -15,12 +15,12 @@ from nimbus.api.requests import ReasonBody, RequestBody, RunIdText
 from nimbus.api.runs.lookup import MAX_RUNS, list_runs, read_in_parts
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
-from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.commands import MAX_SELECTED, ActOnSelection
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.filters import Filter
 from nimbus.domain.ids import RunId
-from nimbus.domain.run import ListedRun, Run
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState
+from nimbus.domain.pipelines.filters import Filter
+from nimbus.domain.runs.run import ListedRun, Run
 
 MAX_LISTED = 20
 """How many pages of MAX_RUNS runs a selection looks through."""

@@ -88,7 +88,7 @@ def import_(file: Path, config: Path | None, output: str, no_open: bool) -> int:
     from nimbus.adapters.store.moving import make_cluster, read_archive
     from nimbus.bootstrap.resources import open_session
     from nimbus.cli.options import settings_of
-    from nimbus.domain.schema import check_known
+    from nimbus.domain.cluster.schema import check_known
 
     settings, archive = settings_of(config), read_archive(file)
     check_known(archive.state.schema, str(file))
@@ -118,7 +118,7 @@ def verify(file: Path, config: Path | None, output: str) -> int:
     from nimbus.adapters.sqlite.session import SqliteSession
     from nimbus.adapters.store.moving import make_cluster, read_archive, read_state
     from nimbus.cli.options import find_config, settings_of
-    from nimbus.domain.schema import check_known
+    from nimbus.domain.cluster.schema import check_known
 
     archive = read_archive(file)
     check_known(archive.state.schema, str(file))

@@ -108,7 +108,7 @@ def status(api: Api, out: Output) -> None:
 
 def _clocks(answer: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     """A warning if clocks of schedulers and workers differ."""
-    from nimbus.domain.catalog import CLOCK_DIFFERENCE
+    from nimbus.domain.pipelines.catalog import CLOCK_DIFFERENCE
 
     differ_s = answer.get("clocks_differ_s", 0.0)
     if differ_s <= CLOCK_DIFFERENCE.total_seconds():

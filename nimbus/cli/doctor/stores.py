@@ -42,8 +42,8 @@ def _cluster_of(settings: Settings) -> Iterator[CheckResult]:
     from nimbus.adapters.store.tree import ClusterTree
     from nimbus.bootstrap.resources import open_session
     from nimbus.cli.output import logs_on_stderr
+    from nimbus.domain.cluster.schema import SchemaUnknownError, check_known
     from nimbus.domain.errors import NimbusError
-    from nimbus.domain.schema import SchemaUnknownError, check_known
 
     root = settings.cluster.root
     name = f"zookeeper root {root}"
@@ -74,7 +74,7 @@ def _cluster_of(settings: Settings) -> Iterator[CheckResult]:
 
 def _clocks(ahead_s: float, others: Mapping[str, float | None]) -> CheckResult:
     """Judge how far our clock is ahead of ZooKeeper's, compared with how far others are."""
-    from nimbus.domain.catalog import CLOCK_DIFFERENCE
+    from nimbus.domain.pipelines.catalog import CLOCK_DIFFERENCE
 
     differences = {name: ahead_s - theirs_s for name, theirs_s in others.items() if theirs_s is not None}
     off = [

@@ -17,7 +17,7 @@ from nimbus.domain.wording import format_size
 
 if TYPE_CHECKING:
     from nimbus.client.api import Api
-    from nimbus.domain.pipeline import PipelineSpec, Schedule
+    from nimbus.domain.pipelines.pipeline import PipelineSpec, Schedule
 
 _FIRES = 5
 """Number of fire times that are shown for each schedule."""
@@ -87,7 +87,7 @@ def schedules_in(pipeline: Mapping[str, Any]) -> tuple[Schedule, ...]:
     """The schedules of a pipeline, as the API writes it."""
     from pydantic import TypeAdapter
 
-    from nimbus.domain.pipeline import Schedule
+    from nimbus.domain.pipelines.pipeline import Schedule
 
     found = (pipeline.get("schedule"), *pipeline.get("more_schedules", ()))
     return TypeAdapter(tuple[Schedule, ...]).validate_python(
@@ -99,7 +99,7 @@ def _with_days(spec: PipelineSpec, known: Mapping[str, Any]) -> PipelineSpec:
     """The definition with the days of the cluster's calendars, as the API writes them."""
     from pydantic import TypeAdapter
 
-    from nimbus.domain.calendars import Calendar
+    from nimbus.domain.pipelines.calendars import Calendar
 
     days = TypeAdapter(dict[str, Calendar]).validate_python(known)
     return spec.with_days(days.get)

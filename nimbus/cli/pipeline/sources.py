@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nimbus.cli.exits import CliError, Exit
+from nimbus.domain.attempts.shebang import HEAD_BYTES, interpreter_of
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.pipeline import DEFINITION_FILE, Limits, PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.shebang import HEAD_BYTES, interpreter_of
+from nimbus.domain.pipelines.pipeline import DEFINITION_FILE, Limits, PipelineSpec, TaskKind, TaskSpec
 
 if TYPE_CHECKING:
     from blobsync import SourceFile
-    from nimbus.domain.pipeline import PipelineSpec
+    from nimbus.domain.pipelines.pipeline import PipelineSpec
 
 _MAKER_S = 60.0
 _SPECIAL = ", # % * ? [ ] { }"

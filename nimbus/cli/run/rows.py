@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from nimbus.cli.output import moment, on_worker, span
-from nimbus.domain.cost import cost_in_words, cost_of
+from nimbus.domain.attempts.cost import cost_in_words, cost_of
 
 
 def task_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:

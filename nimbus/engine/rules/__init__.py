@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nimbus.domain.run import Run
+from nimbus.domain.runs.run import Run
 from nimbus.domain.writes import CreateRun, PutRun, Write
 from nimbus.engine.decision import Answer, Decision, NoDecision
 from nimbus.engine.rules import (
@@ -16,7 +16,6 @@ from nimbus.engine.rules import (
     attempts,
     backfills,
     children,
-    commands,
     datasets,
     due,
     lateness,
@@ -25,10 +24,10 @@ from nimbus.engine.rules import (
     run_ends,
     run_starts,
     schedules,
-    settings,
     terms,
     waits,
 )
+from nimbus.engine.rules.commands import answers, settings
 from nimbus.engine.state import State
 from nimbus.engine.work_queue import Instant, Key, Kind
 
@@ -109,7 +108,7 @@ def _asked(state: State, key: Key, now: Instant) -> Answer:  # noqa: C901 - one 
         case "queue":
             return run_starts.start_queued(state, key.run, now.wall)
         case "command":
-            return commands.answer_command(state, key.command, now)
+            return answers.answer_command(state, key.command, now)
         case "pipeline":
             return schedules.fire_schedule(state, key.pipeline, now.wall)
         case "backfill":

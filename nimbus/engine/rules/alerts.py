@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from nimbus.domain.alerts import Alert, AlertState, accepted, claimed, refused
+from nimbus.domain.cluster.alerts import Alert, AlertState, accepted, claimed, refused
 from nimbus.domain.writes import PutAlert, RemoveAlert, Write
 from nimbus.engine.decision import Answer, Decision, NoDecision, SendAlert
 from nimbus.engine.state import State

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from nimbus.domain import lifecycle
-from nimbus.domain.admission import Wait, admit, held_by
+from nimbus.domain.attempts.orders import order_for
+from nimbus.domain.attempts.workers import AssignmentKind
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.orders import order_for
-from nimbus.domain.run import Run
-from nimbus.domain.task_run import TaskState
-from nimbus.domain.timing import queue_ends_at
-from nimbus.domain.workers import AssignmentKind
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.task_run import TaskState
+from nimbus.domain.starts.admission import Wait, admit, held_by
+from nimbus.domain.starts.timing import queue_ends_at
 from nimbus.domain.writes import Assign, CreateAttempt, PutRun, RemoveAttempt
 from nimbus.engine.decision import Answer, Decision, NoDecision, Refusal, RenderTask
 from nimbus.engine.rules import reads

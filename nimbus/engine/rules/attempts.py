@@ -5,12 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from nimbus.domain import lifecycle
-from nimbus.domain.ids import AttemptId
-from nimbus.domain.orders import order_for
-from nimbus.domain.run import Run
-from nimbus.domain.slots import End
-from nimbus.domain.supervision import (
+from nimbus.domain.attempts.orders import order_for
+from nimbus.domain.attempts.slots import End
+from nimbus.domain.attempts.supervision import (
     Action,
     Close,
     FenceClaim,
@@ -21,8 +18,11 @@ from nimbus.domain.supervision import (
     fenced_end,
     supervise,
 )
-from nimbus.domain.task_run import Attempt
-from nimbus.domain.workers import AssignmentKind
+from nimbus.domain.attempts.workers import AssignmentKind
+from nimbus.domain.ids import AttemptId
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.task_run import Attempt
 from nimbus.domain.writes import Assign, PutRun, RequestStop, Unassign, Write, WriteClaim, WriteEnd
 from nimbus.engine.decision import Answer, Decision, NoDecision
 from nimbus.engine.state import State

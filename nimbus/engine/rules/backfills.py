@@ -11,15 +11,15 @@ from datetime import datetime
 from itertools import islice
 
 from nimbus.definition.backfill_dates import dates_left, interval_of_date, whole_range
-from nimbus.domain.backfill import Backfill, BackfillState, OnFailure
-from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import BackfillId
-from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import Priority
-from nimbus.domain.run import Run, RunCause
+from nimbus.domain.pipelines.backfill import Backfill, BackfillState, OnFailure
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState
+from nimbus.domain.pipelines.interval_index import IntervalIndex
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import Priority
+from nimbus.domain.runs.drafts import Draft
+from nimbus.domain.runs.run import Run, RunCause
 from nimbus.domain.writes import CreateRun, PutBackfill, PutIntervals, PutPipeline
 from nimbus.engine.decision import Answer, Decision, NoDecision
 from nimbus.engine.rules.run_starts import built, queued_if_full

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from nimbus.domain import child_runs, lifecycle
-from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.children import DEEPEST, MAX_AT_A_DEPTH, ChildSpec, ItemState, Parent, child_id
-from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import ReleaseDigest, TaskName
-from nimbus.domain.pipeline import TaskSpec
-from nimbus.domain.places import top_of
-from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.task_run import TaskRun, TaskState
-from nimbus.domain.timing import not_before
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState
+from nimbus.domain.pipelines.pipeline import TaskSpec
+from nimbus.domain.runs import child_runs, lifecycle
+from nimbus.domain.runs.children import DEEPEST, MAX_AT_A_DEPTH, ChildSpec, ItemState, Parent, child_id
+from nimbus.domain.runs.drafts import Draft
+from nimbus.domain.runs.run import Run, RunCause, RunState
+from nimbus.domain.runs.task_run import TaskRun, TaskState
+from nimbus.domain.starts.places import top_of
+from nimbus.domain.starts.timing import not_before
 from nimbus.domain.writes import CreateRun, PutRun
 from nimbus.engine.decision import Answer, Decision, NoDecision
 from nimbus.engine.rules.release_checks import check_uses

@@ -6,15 +6,15 @@ from collections import ChainMap
 from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import replace
 
-from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.datasets import MAX_CARRIED, Dataset, Taken, published_by, still_published_by
+from nimbus.domain.data.datasets import MAX_CARRIED, Dataset, Taken, published_by, still_published_by
+from nimbus.domain.data.publications import Accepted, Publication, Version
+from nimbus.domain.data.reads import taken_by
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName, PipelineName
-from nimbus.domain.publications import Accepted, Publication, Version
-from nimbus.domain.reads import taken_by
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.run_number import next_number
-from nimbus.domain.task_run import TaskRun, TaskState
+from nimbus.domain.pipelines.catalog import PipelineRecord
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.run_number import next_number
+from nimbus.domain.runs.task_run import TaskRun, TaskState
 from nimbus.domain.writes import CreatePipeline, CreateRun, PutDataset, PutRun, RemovePipelineRecord, Write
 from nimbus.engine.decision import Decision
 from nimbus.engine.state import State

@@ -18,15 +18,15 @@ from nimbus.definition.targets import (
     overlapping,
     target_of,
 )
-from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.drafts import Draft
-from nimbus.domain.due import Due, RefusedStart, cause_of, changes, has_room
+from nimbus.domain.data.publications import KEY_PATTERN, Read, Version, interval_in
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName, PipelineName, RunId
-from nimbus.domain.intervals import DataInterval, within
-from nimbus.domain.pipeline import Schedule
-from nimbus.domain.publications import KEY_PATTERN, Read, Version, interval_in
-from nimbus.domain.run import DataCause, Run, RunCause
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState
+from nimbus.domain.pipelines.intervals import DataInterval, within
+from nimbus.domain.pipelines.pipeline import Schedule
+from nimbus.domain.runs.drafts import Draft
+from nimbus.domain.runs.run import DataCause, Run, RunCause
+from nimbus.domain.starts.due import Due, RefusedStart, cause_of, changes, has_room
 from nimbus.domain.writes import CreateRun, PutDataset, PutDue, PutRun
 from nimbus.engine.decision import Answer, Decision, NoDecision
 from nimbus.engine.rules.run_starts import built, queued_if_full

@@ -10,15 +10,15 @@ from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from nimbus.definition.intervals import interval_of, previous_fire
-from nimbus.domain.alerts import AlertEvent
-from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.datasets import late_from, newest_data
+from nimbus.domain.cluster.alerts import AlertEvent
+from nimbus.domain.data.datasets import late_from, newest_data
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.lifecycle import is_ready
-from nimbus.domain.pipeline import Schedule
-from nimbus.domain.pipeline_health import PipelineHealth, fastest
-from nimbus.domain.run import RunState
-from nimbus.domain.timing import begins_by, late_at, passed, task_late_at
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState
+from nimbus.domain.pipelines.pipeline import Schedule
+from nimbus.domain.pipelines.pipeline_health import PipelineHealth, fastest
+from nimbus.domain.runs.lifecycle import is_ready
+from nimbus.domain.runs.run import RunState
+from nimbus.domain.starts.timing import begins_by, late_at, passed, task_late_at
 from nimbus.domain.writes import PutHealth, PutRun
 from nimbus.engine.decision import Answer, Decision, NoDecision
 from nimbus.engine.state import State

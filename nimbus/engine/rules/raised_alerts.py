@@ -12,13 +12,13 @@ from zoneinfo import ZoneInfo
 
 from nimbus.config.values import format_duration
 from nimbus.domain import writes as w
-from nimbus.domain.alerts import KEEP_SENT, Alert, AlertEvent, Lateness, NotifyRule
+from nimbus.domain.cluster.alerts import KEEP_SENT, Alert, AlertEvent, Lateness, NotifyRule
+from nimbus.domain.cluster.settings import Hold
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, WorkerId
-from nimbus.domain.pipeline_health import PipelineHealth, after_fires, after_run, with_duration
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.settings import Hold
-from nimbus.domain.task_run import Outcome, TaskRun
-from nimbus.domain.timing import newly_asked, newly_late, passed
+from nimbus.domain.pipelines.pipeline_health import PipelineHealth, after_fires, after_run, with_duration
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.task_run import Outcome, TaskRun
+from nimbus.domain.starts.timing import newly_asked, newly_late, passed
 from nimbus.engine.decision import Decision
 from nimbus.engine.state import State
 

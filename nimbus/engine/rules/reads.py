@@ -6,12 +6,9 @@ from collections.abc import Container
 from dataclasses import replace
 from datetime import datetime
 
-from nimbus.domain import lifecycle
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import RunId, TaskName
-from nimbus.domain.publications import Read, Version
-from nimbus.domain.reads import (
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import Read, Version
+from nimbus.domain.data.reads import (
     Lacking,
     Partitions,
     ReadError,
@@ -21,8 +18,11 @@ from nimbus.domain.reads import (
     to_pin,
     wanted,
 )
-from nimbus.domain.run import Places, Run
-from nimbus.domain.task_run import TaskState
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import Places, Run
+from nimbus.domain.runs.task_run import TaskState
 from nimbus.domain.writes import PutRun
 from nimbus.engine.decision import Answer, Decision, FindVersions, NoDecision, Refusal
 from nimbus.engine.rules.release_checks import check_reader

@@ -7,18 +7,25 @@ from functools import partial
 from itertools import chain
 
 from nimbus.definition.calendar_file import calendar_file
-from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource, Thing, role_on
-from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
-from nimbus.domain.datasets import first_grant, read_grant
-from nimbus.domain.drafts import unknown_variable
-from nimbus.domain.due import MAX_CONSUMERS, Due
+from nimbus.domain.cluster.access import (
+    AccessDeniedError,
+    AccessRole,
+    Principal,
+    PrincipalSource,
+    Thing,
+    role_on,
+)
+from nimbus.domain.cluster.schema import check_schema
+from nimbus.domain.data.datasets import first_grant, read_grant
+from nimbus.domain.data.publications import Accepted, Publication, Read
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName, PipelineName
-from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.publications import Accepted, Publication, Read
-from nimbus.domain.schema import check_schema
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState, ReleaseOf
+from nimbus.domain.pipelines.pipeline import PipelineSpec
+from nimbus.domain.runs.drafts import unknown_variable
+from nimbus.domain.starts.due import MAX_CONSUMERS, Due
 from nimbus.engine.decision import Answer, Decision, NoDecision, PrepareRelease, Refusal
-from nimbus.engine.rules.command_checks import lookups
+from nimbus.engine.rules.commands.checks import lookups
 from nimbus.engine.state import State
 
 

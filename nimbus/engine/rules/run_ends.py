@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
 
-from nimbus.domain import lifecycle
-from nimbus.domain.children import ItemState
 from nimbus.domain.ids import RunId
-from nimbus.domain.pipeline_health import TIMED_OUT
-from nimbus.domain.run import Paused, Run, RunState
+from nimbus.domain.pipelines.pipeline_health import TIMED_OUT
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.children import ItemState
+from nimbus.domain.runs.run import Paused, Run, RunState
 from nimbus.domain.writes import PutRun, RemoveAttempt, RemoveRun
 from nimbus.engine.decision import Answer, ArchiveRun, Decision, NoDecision
 from nimbus.engine.state import State

@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from nimbus.domain import lifecycle
-from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.child_runs import with_releases
-from nimbus.domain.datasets import datasets_of
-from nimbus.domain.drafts import Draft
+from nimbus.domain.data.datasets import datasets_of
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId
-from nimbus.domain.pipeline import WhenFull
-from nimbus.domain.places import needed, run_rank, top_of
-from nimbus.domain.run import Places, Run, RunCause, RunState
-from nimbus.domain.run_number import next_number
+from nimbus.domain.pipelines.catalog import PipelineRecord
+from nimbus.domain.pipelines.pipeline import WhenFull
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.child_runs import with_releases
+from nimbus.domain.runs.drafts import Draft
+from nimbus.domain.runs.run import Places, Run, RunCause, RunState
+from nimbus.domain.runs.run_number import next_number
+from nimbus.domain.starts.places import needed, run_rank, top_of
 from nimbus.domain.writes import CreateRun, PutRun, Write
 from nimbus.engine.decision import Answer, BuildRun, Decision, NoDecision, Refusal
 from nimbus.engine.rules.release_checks import check_publisher, check_reader, check_uses

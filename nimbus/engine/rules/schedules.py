@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from nimbus.definition.cron import fires_between, next_fire
 from nimbus.definition.intervals import interval_of
-from nimbus.domain.catalog import PipelineRecord, PipelineState, Profile
-from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import CatchUp, Schedule
-from nimbus.domain.run import Run, RunCause
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState, Profile
+from nimbus.domain.pipelines.pipeline import CatchUp, Schedule
+from nimbus.domain.runs.drafts import Draft
+from nimbus.domain.runs.run import Run, RunCause
 from nimbus.domain.writes import CreateRun, PutPipeline
 from nimbus.engine.decision import Answer, Decision, NoDecision
 from nimbus.engine.rules.due import start_by_data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nimbus.domain import terms
+from nimbus.domain.cluster import terms
 from nimbus.domain.commands import Abdication
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.writes import CreateTerm, PutAbdication, PutTerm, RaiseSchema, Write

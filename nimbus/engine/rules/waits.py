@@ -6,18 +6,18 @@ from dataclasses import replace
 from datetime import datetime
 
 from nimbus.config.values import format_duration
-from nimbus.domain import lifecycle
-from nimbus.domain.access import AccessDeniedError
-from nimbus.domain.alerts import AlertEvent
+from nimbus.domain.cluster.access import AccessDeniedError
+from nimbus.domain.cluster.alerts import AlertEvent
 from nimbus.domain.commands import DecideApproval
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId, TaskName
-from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.run import Run
-from nimbus.domain.task_run import Settlement, TaskRun, TaskState
-from nimbus.domain.timing import gives_up_at
-from nimbus.domain.upstream import WaitState, judge, upstream_of
-from nimbus.domain.waits import PipelineWait, faults_of
+from nimbus.domain.pipelines.pipeline import TaskKind
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.task_run import Settlement, TaskRun, TaskState
+from nimbus.domain.starts.timing import gives_up_at
+from nimbus.domain.starts.upstream import WaitState, judge, upstream_of
+from nimbus.domain.starts.waits import PipelineWait, faults_of
 from nimbus.domain.wording import shortened
 from nimbus.domain.writes import PutRun
 from nimbus.engine.decision import Answer, Decision, NoDecision

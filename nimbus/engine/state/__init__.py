@@ -14,16 +14,16 @@ from datetime import UTC, datetime
 from typing import assert_never
 
 from nimbus.domain import writes as w
-from nimbus.domain.admission import Capacity, Gate, Want
-from nimbus.domain.catalog import PipelineRecord, followers
-from nimbus.domain.datasets import Dataset
+from nimbus.domain.attempts.workers import WorkerInfo
+from nimbus.domain.cluster.schedulers import SchedulerInfo
+from nimbus.domain.cluster.settings import ClusterSettings
+from nimbus.domain.data.datasets import Dataset
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.run import Run
-from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.domain.settings import ClusterSettings
-from nimbus.domain.upstream import Upstream
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.pipelines.catalog import PipelineRecord, followers
+from nimbus.domain.pipelines.interval_index import IntervalIndex
+from nimbus.domain.runs.run import Run
+from nimbus.domain.starts.admission import Capacity, Gate, Want
+from nimbus.domain.starts.upstream import Upstream
 from nimbus.engine.decision import (
     ArchiveOutcomes,
     ArchiveRun,

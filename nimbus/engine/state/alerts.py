@@ -7,9 +7,9 @@ from collections.abc import Iterable, Set
 from datetime import datetime
 from itertools import chain
 
-from nimbus.domain.alerts import Alert, AlertState, Claim, DeliveryFailure
+from nimbus.domain.cluster.alerts import Alert, AlertState, Claim, DeliveryFailure
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.pipeline_health import PipelineHealth
+from nimbus.domain.pipelines.pipeline_health import PipelineHealth
 from nimbus.engine.work_queue import Key, WorkQueue
 
 

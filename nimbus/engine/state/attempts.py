@@ -6,14 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from nimbus.domain.admission import Gate, need_of
+from nimbus.domain.attempts.slots import Slots
+from nimbus.domain.attempts.supervision import shows_life
+from nimbus.domain.attempts.workers import WorkerInfo
 from nimbus.domain.ids import AttemptId, PipelineName, RunId
-from nimbus.domain.pipeline import TaskSpec
-from nimbus.domain.run import Run
-from nimbus.domain.slots import Slots
-from nimbus.domain.supervision import shows_life
-from nimbus.domain.task_run import Attempt
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.pipelines.pipeline import TaskSpec
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.task_run import Attempt
+from nimbus.domain.starts.admission import Gate, need_of
 from nimbus.engine.ready import ReadyTasks
 from nimbus.engine.work_queue import Instant, Key, WorkQueue
 from nimbus.engine.workers import Workers

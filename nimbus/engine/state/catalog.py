@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, MutableMapping
 
 from nimbus.definition.targets import KnownLacks
-from nimbus.domain.backfill import Backfill
-from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.due import Due
+from nimbus.domain.cluster.settings import Hold, hold_of
+from nimbus.domain.data.datasets import Dataset
 from nimbus.domain.ids import BackfillId, DatasetName, PipelineName
-from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.settings import Hold, hold_of
+from nimbus.domain.pipelines.backfill import Backfill
+from nimbus.domain.pipelines.catalog import PipelineRecord
+from nimbus.domain.pipelines.interval_index import IntervalIndex
+from nimbus.domain.starts.due import Due
 from nimbus.engine.decision import Built, Jobs
 from nimbus.engine.work_queue import Key, WorkQueue
 

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Container, Iterator
 from itertools import chain, takewhile
 
-from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import (
     ActivatePipeline,
     CreateBackfill,
@@ -19,9 +18,10 @@ from nimbus.domain.commands import (
     StartRun,
     is_urgent,
 )
+from nimbus.domain.data.publications import Version
 from nimbus.domain.ids import CommandId, DatasetName, RunId
-from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.publications import Version
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.pipeline import PipelineSpec
 from nimbus.domain.writes import ConsumeCommand, PutCommand
 from nimbus.engine.decision import Built, Jobs, Refusal
 from nimbus.engine.work_queue import Instant, Key, WorkQueue

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from nimbus.domain.attempts.slots import Slots
+from nimbus.domain.attempts.workers import WorkerInfo
+from nimbus.domain.cluster.schedulers import SchedulerInfo
+from nimbus.domain.cluster.schema import older_than
+from nimbus.domain.cluster.terms import Adopted, Leader, Term
 from nimbus.domain.commands import Abdication
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.run import Run
-from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.domain.schema import older_than
-from nimbus.domain.slots import Slots
-from nimbus.domain.terms import Adopted, Leader, Term
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.runs.run import Run
 from nimbus.engine.work_queue import Instant, Key, WorkQueue
 
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 
-from nimbus.domain.child_runs import child_of, is_under_way
-from nimbus.domain.children import ItemState, Parent
-from nimbus.domain.datasets import Dataset
+from nimbus.domain.attempts.slots import Slots
+from nimbus.domain.data.datasets import Dataset
 from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId, TaskName
-from nimbus.domain.lifecycle import must_stop
-from nimbus.domain.places import needed
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.slots import Slots
-from nimbus.domain.task_run import TaskRun, TaskState
+from nimbus.domain.runs.child_runs import child_of, is_under_way
+from nimbus.domain.runs.children import ItemState, Parent
+from nimbus.domain.runs.lifecycle import must_stop
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.task_run import TaskRun, TaskState
+from nimbus.domain.starts.places import needed
 from nimbus.engine.decision import Built, Jobs
 from nimbus.engine.ready import Needs, ReadyTasks
 from nimbus.engine.run_queue import RunQueue

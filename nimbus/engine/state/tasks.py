@@ -6,15 +6,15 @@ from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 
+from nimbus.domain.data.publications import Version
+from nimbus.domain.data.reads import Lacking, awaits_inputs, to_pin
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import TaskSpec
-from nimbus.domain.publications import Version
-from nimbus.domain.reads import Lacking, awaits_inputs, to_pin
-from nimbus.domain.run import Run
-from nimbus.domain.task_run import TaskRun, TaskState
-from nimbus.domain.timing import gives_up_at, not_before, queue_ends_at
-from nimbus.domain.upstream import upstream_of
-from nimbus.domain.waits import DataProbe, PipelineWait, ProbeResult, faults_of, looks_of
+from nimbus.domain.pipelines.pipeline import TaskSpec
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.task_run import TaskRun, TaskState
+from nimbus.domain.starts.timing import gives_up_at, not_before, queue_ends_at
+from nimbus.domain.starts.upstream import upstream_of
+from nimbus.domain.starts.waits import DataProbe, PipelineWait, ProbeResult, faults_of, looks_of
 from nimbus.engine.decision import Jobs, Refusal
 from nimbus.engine.looks import Looks
 from nimbus.engine.ready import ReadyTasks

@@ -9,11 +9,11 @@ from itertools import islice
 from typing import NamedTuple
 
 from nimbus.api.models import ParticipantModel, StatusModel, WorkerModel
-from nimbus.domain.backfill import Backfill, BackfillState
-from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.ids import DatasetName
-from nimbus.domain.run import ListedRun, Run, RunState
-from nimbus.domain.task_run import TaskState
+from nimbus.domain.pipelines.backfill import Backfill, BackfillState
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState
+from nimbus.domain.runs.run import ListedRun, Run, RunState
+from nimbus.domain.runs.task_run import TaskState
 from nimbus.domain.wording import counted, format_size
 from nimbus.web.pages import segment
 

@@ -17,7 +17,7 @@ import structlog
 
 from nimbus.api.seen import SeenReader
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.run import ListedRun, Run, RunState
+from nimbus.domain.runs.run import ListedRun, Run, RunState
 from nimbus.ports import ClusterReader, History
 
 DAY = timedelta(days=1)

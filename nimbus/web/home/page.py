@@ -19,10 +19,10 @@ from nimbus.api.models import StatusModel
 from nimbus.api.routes.cluster import cluster_status, known_workers
 from nimbus.api.seen import SeenReader
 from nimbus.api.services import ApiServices
-from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.datasets import first_late_from, newest_data
+from nimbus.domain.data.datasets import first_late_from, newest_data
 from nimbus.domain.ids import DatasetName, PipelineName
-from nimbus.domain.run import ListedRun
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState
+from nimbus.domain.runs.run import ListedRun
 from nimbus.web.home.attention import MOST, Facts, Failing, failing_pipelines, notices, why_failed
 from nimbus.web.home.day import DAY, Day
 from nimbus.web.home.timeline import Axis, head, lane, load, said

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 from markupsafe import Markup
 
-from nimbus.domain.run import ListedRun, RunState
+from nimbus.domain.runs.run import ListedRun, RunState
 from nimbus.domain.wording import counted
 from nimbus.web.pages import segment
 

@@ -8,8 +8,8 @@ from statistics import median
 
 from markupsafe import Markup
 
-from nimbus.domain.run import Run
-from nimbus.domain.task_run import TaskRun
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.task_run import TaskRun
 from nimbus.domain.wording import format_span
 from nimbus.web.pipeline.grid import drawing, level, linked, mark, paths
 from nimbus.web.pipeline.history import Cell, Column, Past

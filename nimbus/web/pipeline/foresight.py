@@ -15,11 +15,11 @@ from itertools import islice
 from nimbus.api.models import StatusModel
 from nimbus.definition.backfill_dates import dates_left
 from nimbus.definition.cron import fires_after, next_fire
-from nimbus.domain.backfill import Backfill, BackfillState
-from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.pipeline import Schedule
-from nimbus.domain.places import in_pipeline
-from nimbus.domain.run import ListedRun, RunState
+from nimbus.domain.pipelines.backfill import Backfill, BackfillState
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState
+from nimbus.domain.pipelines.pipeline import Schedule
+from nimbus.domain.runs.run import ListedRun, RunState
+from nimbus.domain.starts.places import in_pipeline
 from nimbus.domain.wording import counted
 from nimbus.engine.rules.schedules import MAX_AT_ONCE, caught_up, pending
 

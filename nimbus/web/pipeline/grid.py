@@ -10,7 +10,7 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from nimbus.domain.ids import TaskName
-from nimbus.domain.run import ListedRun, RunCause, RunState
+from nimbus.domain.runs.run import ListedRun, RunCause, RunState
 from nimbus.domain.wording import counted, format_span
 from nimbus.web.pipeline.history import Column
 from nimbus.web.run.graph import shortened

@@ -15,13 +15,13 @@ from nimbus.api.runs.lookup import list_runs
 from nimbus.api.runs.models import in_order
 from nimbus.api.services import ApiServices
 from nimbus.definition.intervals import intervals_of, last_dates
-from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.filters import Filter
 from nimbus.domain.ids import PipelineName, RunId, TaskName
-from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.run import ListedRun, Run, RunCause
-from nimbus.domain.task_run import TaskRun
+from nimbus.domain.pipelines.catalog import PipelineRecord
+from nimbus.domain.pipelines.filters import Filter
+from nimbus.domain.pipelines.interval_index import IntervalIndex
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.runs.run import ListedRun, Run, RunCause
+from nimbus.domain.runs.task_run import TaskRun
 
 MAX_ROWS = 200
 """Limit of tasks in a grid."""

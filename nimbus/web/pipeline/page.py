@@ -27,12 +27,12 @@ from nimbus.api.routes.pipelines import known_pipeline, pipeline_definition
 from nimbus.api.routes.variables import known_calendars
 from nimbus.api.runs.lookup import find_run
 from nimbus.api.services import ApiServices
-from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.filters import Filter
+from nimbus.domain.cluster.revisions import of_pipeline
 from nimbus.domain.ids import ReleaseDigest
-from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.revisions import of_pipeline
-from nimbus.domain.run import ListedRun, Run, RunCause, RunState
+from nimbus.domain.pipelines.catalog import PipelineRecord
+from nimbus.domain.pipelines.filters import Filter
+from nimbus.domain.pipelines.pipeline import PipelineSpec
+from nimbus.domain.runs.run import ListedRun, Run, RunCause, RunState
 from nimbus.web.actions import fields
 from nimbus.web.home.day import Day
 from nimbus.web.pages import ListOrder, Pages, SortText, decision, none_if_empty, seconds, segment

@@ -9,9 +9,9 @@ from markupsafe import Markup
 from starlette.requests import Request
 
 from nimbus.api.services import ApiServices
-from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.ids import TaskName
-from nimbus.domain.run import Run
+from nimbus.domain.pipelines.catalog import PipelineRecord
+from nimbus.domain.runs.run import Run
 from nimbus.web.pages import Pages, segment
 from nimbus.web.pipeline.grid import grid
 from nimbus.web.pipeline.history import STRIP, Column, Past, by_date

@@ -15,8 +15,8 @@ from markupsafe import Markup
 
 from nimbus.api.runs.models import RunModel, TaskModel
 from nimbus.domain.ids import TaskName
-from nimbus.domain.run import Run
-from nimbus.domain.task_run import Attempt, TaskRun, TaskState
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.task_run import Attempt, TaskRun, TaskState
 from nimbus.domain.wording import format_span
 from nimbus.web.run.graph import shortened
 

@@ -26,12 +26,12 @@ from nimbus.api.runs.replay import timeline
 from nimbus.api.runs.routes import run_place, shown_run
 from nimbus.api.runs.selections import SelectedBody, selected
 from nimbus.api.services import ApiServices
-from nimbus.domain.datasets import versions_of
+from nimbus.domain.data.datasets import versions_of
+from nimbus.domain.data.publications import Read
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.publications import Read
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.selection import Scope, Selection, chosen_tasks
-from nimbus.domain.task_run import TaskRun, TaskState
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.selection import Scope, Selection, chosen_tasks
+from nimbus.domain.runs.task_run import TaskRun, TaskState
 from nimbus.domain.wording import format_short_span
 from nimbus.web.pages import ListOrder, Pages, SortText, decision, none_if_empty, segment
 from nimbus.web.pipeline.durations import compare

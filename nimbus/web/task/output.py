@@ -24,7 +24,7 @@ from nimbus.api.runs.lookup import find_run
 from nimbus.api.runs.outputs import OutputModel, list_outputs, open_output
 from nimbus.api.services import ApiServices
 from nimbus.definition.apart import run_apart
-from nimbus.domain.access import AccessDeniedError
+from nimbus.domain.cluster.access import AccessDeniedError
 from nimbus.domain.errors import NimbusError
 from nimbus.web.pages import Pages, segment
 from nimbus.web.task.first_rows import CPU_S

@@ -22,14 +22,14 @@ from nimbus.api.runs.outputs import OutputModel
 from nimbus.api.runs.replay import children_list
 from nimbus.api.runs.routes import list_results, purged_parts, shown_run
 from nimbus.api.services import ApiServices, Releases
-from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.lifecycle import is_ready
-from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.run import Run
-from nimbus.domain.run import RunPart as Purged
-from nimbus.domain.task_run import TaskRun
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.pipeline import TaskKind
+from nimbus.domain.runs.lifecycle import is_ready
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.run import RunPart as Purged
+from nimbus.domain.runs.task_run import TaskRun
 from nimbus.domain.wording import escape_controls
 from nimbus.task import fence_token
 from nimbus.web.pages import Pages, segment

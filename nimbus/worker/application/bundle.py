@@ -33,7 +33,10 @@ _MODULES = (
     *(f"nimbus/authoring/{name}.py" for name in ("__init__", "options", "pipelines", "tasks")),
     *(
         f"nimbus/domain/{name}.py"
-        for name in ("__init__", "errors", "intervals", "run_number", "shebang")
+        for name in (
+            "__init__", "errors", "attempts/__init__", "attempts/shebang", "pipelines/__init__",
+            "pipelines/intervals", "runs/__init__", "runs/run_number",
+        )
     ),
     *(f"nimbus/templates/{name}.py" for name in ("__init__", "dates", "names", "sandbox")),
     "nimbus/worker/__init__.py",

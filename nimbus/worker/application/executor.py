@@ -19,10 +19,10 @@ from functools import partial
 
 import structlog
 
+from nimbus.domain.attempts.slots import Claim, ClusterDriver, End, Slots, application_id
+from nimbus.domain.attempts.workers import Assignment
 from nimbus.domain.ids import AttemptId, ReleaseDigest
-from nimbus.domain.slots import Claim, ClusterDriver, End, Slots, application_id
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import Assignment
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.ports import AttemptWithdrawnError, StoreUnavailableError
 from nimbus.worker.application import submitted
 from nimbus.worker.application.bootstrap import WORK

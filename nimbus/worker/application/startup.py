@@ -15,8 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from nimbus.domain.attempts.workers import Assignment
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
-from nimbus.domain.workers import Assignment
 from nimbus.worker.application.bootstrap import PACKED
 from nimbus.worker.driver.files import context_document, driver_plan
 from nimbus.worker.host.identity import host_id

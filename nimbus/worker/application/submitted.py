@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from nimbus.domain.slots import Slots
+from nimbus.domain.attempts.slots import Slots
 from nimbus.worker.application.manager import DriverState, DriverStatus
 from nimbus.worker.host.clock import pauses
 from nimbus.worker.host.files import read_if_there, sync_folder, write_atomic

@@ -13,7 +13,7 @@ from functools import partial
 import structlog
 
 from nimbus.attempt import model as m
-from nimbus.domain.slots import Claim, End
+from nimbus.domain.attempts.slots import Claim, End
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
 from nimbus.worker.attempt.connections import OpenBoard
 from nimbus.worker.attempt.held_attempt import HeldAttempt

@@ -37,10 +37,10 @@ from pathlib import Path
 from typing import Any
 
 from nimbus import checkpoint
+from nimbus.domain.attempts.slots import Claim, ConnectSession, End, application_id
+from nimbus.domain.attempts.workers import Assignment
 from nimbus.domain.ids import AttemptId, InvalidNameError
-from nimbus.domain.pipeline import Limits
-from nimbus.domain.slots import Claim, ConnectSession, End, application_id
-from nimbus.domain.workers import Assignment
+from nimbus.domain.pipelines.pipeline import Limits
 from nimbus.records import ASSIGNMENT, CLAIM, END
 from nimbus.result import FILE, LARGEST_BYTES, ResultError, decode
 from nimbus.worker.host.files import (

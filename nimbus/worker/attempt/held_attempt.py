@@ -14,13 +14,13 @@ import structlog
 
 from blobsync import BlobSyncError
 from nimbus.attempt import model as m
-from nimbus.domain.cost import Cost, cost_of
+from nimbus.domain.attempts.cost import Cost, cost_of
+from nimbus.domain.attempts.slots import Claim, End, Holder, Slots
+from nimbus.domain.attempts.workers import Assignment
+from nimbus.domain.data.publications import Table
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.pipeline import FailureClass
-from nimbus.domain.publications import Table
-from nimbus.domain.slots import Claim, End, Holder, Slots
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import Assignment
+from nimbus.domain.pipelines.pipeline import FailureClass
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.ports import AttemptBoard
 from nimbus.result import ResultError
 from nimbus.worker.attempt.folder import AttemptFolder

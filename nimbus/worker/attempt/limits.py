@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from nimbus.domain.wording import format_size
 
 if TYPE_CHECKING:
-    from nimbus.domain.pipeline import Limits
+    from nimbus.domain.pipelines.pipeline import Limits
 
 _LOOK_EVERY_S = 1.0
 _PAUSE_FACTOR = 50

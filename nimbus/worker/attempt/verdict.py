@@ -16,8 +16,8 @@ from datetime import timedelta
 from typing import Any
 
 from nimbus.attempt.model import Ordered, Story, Terms
-from nimbus.domain.pipeline import FailureClass
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import FailureClass
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.attempt.limits import is_memory
 
 REASON_LIMIT = 500

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from nimbus.domain.slots import ConnectSession
+from nimbus.domain.attempts.slots import ConnectSession
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.connect import server_folder
 from nimbus.worker.connect.plan import ConnectPlan, ConnectReach

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from nimbus.domain.slots import ConnectSession
+from nimbus.domain.attempts.slots import ConnectSession
 from nimbus.worker.host.procfs import ProcessId
 
 

@@ -25,8 +25,8 @@ from typing import BinaryIO
 
 import structlog
 
+from nimbus.domain.attempts.slots import ConnectSession
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.slots import ConnectSession
 from nimbus.worker.connect.plan import ConnectPlan
 from nimbus.worker.connect.server_folder import (
     ServerRecord,

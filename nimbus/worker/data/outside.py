@@ -13,8 +13,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from blobsync import BlobSyncError
-from nimbus.domain.publications import OutsideData
-from nimbus.domain.workers import Assignment
+from nimbus.domain.attempts.workers import Assignment
+from nimbus.domain.data.publications import OutsideData
 from nimbus.worker.data.ports import DataStore, InputRefusedError
 
 _S3 = "s3://"

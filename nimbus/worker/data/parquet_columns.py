@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from nimbus.domain.publications import Table
+from nimbus.domain.data.publications import Table
 from nimbus.worker.data.tree import folders_of
 
 MAX_COLUMNS = 100

@@ -14,9 +14,9 @@ from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from nimbus.domain.attempts.workers import Assignment
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.pipeline import Limits, SparkMode
-from nimbus.domain.workers import Assignment
+from nimbus.domain.pipelines.pipeline import Limits, SparkMode
 from nimbus.templates.names import RELEASE_ROOT
 from nimbus.worker.application.bundle import build_bundle
 from nimbus.worker.application.late_conf import JARS

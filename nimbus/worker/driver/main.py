@@ -60,7 +60,7 @@ class DriverPlan:
     worker_conf: dict[str, str]
     task_conf: dict[str, str]
     limits: Mapping[str, Any]
-    """Fields of `nimbus.domain.pipeline.Limits`."""
+    """Fields of `nimbus.domain.pipelines.pipeline.Limits`."""
     interpreter: str = ""
     """The Python that runs it, if it is not ours; it imports our modules from `bundle`."""
     bundle: str = ""

@@ -14,7 +14,7 @@ from functools import partial
 
 import structlog
 
-from nimbus.domain.workers import Assignment
+from nimbus.domain.attempts.workers import Assignment
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.attempt.secret_mask import MaskedLog
 from nimbus.worker.driver.child import imported_names, prepare_driver, run_driver, why_own_interpreter

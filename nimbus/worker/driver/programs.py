@@ -20,8 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from nimbus.domain import shebang
-from nimbus.domain.run_number import WriteVersionError
+from nimbus.domain.attempts import shebang
+from nimbus.domain.runs.run_number import WriteVersionError
 from nimbus.task import TaskContext, context
 from nimbus.worker.driver.environment import submit_options
 

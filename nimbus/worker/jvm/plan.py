@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter
 
-from nimbus.domain.pipeline import SPARK_KINDS, SparkMode, SparkReuse
-from nimbus.domain.workers import Assignment, jvm_release
+from nimbus.domain.attempts.workers import Assignment, jvm_release
+from nimbus.domain.pipelines.pipeline import SPARK_KINDS, SparkMode, SparkReuse
 from nimbus.templates.names import at_release
 from nimbus.worker.driver.files import task_conf
 from nimbus.worker.settings import RunnerPlan

@@ -28,9 +28,9 @@ import structlog
 
 from nimbus.attempt import model as m
 from nimbus.attempt.life import Life, Pace
-from nimbus.domain.slots import Holder
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import Assignment
+from nimbus.domain.attempts.slots import Holder
+from nimbus.domain.attempts.workers import Assignment
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.attempt.board_link import BoardLink
 from nimbus.worker.attempt.connections import enter_environment, open_board, open_data, open_logs
 from nimbus.worker.attempt.held_attempt import HeldAttempt, LimitCheck

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import structlog
 
+from nimbus.domain.attempts.slots import Claim, End
 from nimbus.domain.ids import InvalidNameError
-from nimbus.domain.slots import Claim, End
 from nimbus.records import END, UnreadableRecordError
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.host.files import make_passage, read_if_there, remove_tree

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import Assignment
+from nimbus.domain.attempts.workers import Assignment
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.records import ASSIGNMENT
 from nimbus.worker.host.loop import Loop
 from nimbus.worker.launcher import memory_file

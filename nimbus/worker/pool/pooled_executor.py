@@ -9,8 +9,8 @@ from functools import partial
 
 import structlog
 
-from nimbus.domain.slots import Claim, End
-from nimbus.domain.workers import Assignment
+from nimbus.domain.attempts.slots import Claim, End
+from nimbus.domain.attempts.workers import Assignment
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.attempt.log import LeftoverLogs
 from nimbus.worker.executor import AttemptPhase, Sight, WorkerContext

@@ -19,8 +19,8 @@ from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
+from nimbus.domain.attempts.slots import Claim, ClusterDriver, Holder
 from nimbus.domain.ids import AttemptId, HostId, WorkerId
-from nimbus.domain.slots import Claim, ClusterDriver, Holder
 from nimbus.localstack.daemons import ROOT, StackTuning, write_settings
 from nimbus.localstack.stack import LocalStack
 from nimbus.worker.application.submitted import SubmissionRecord, SubmissionRecords

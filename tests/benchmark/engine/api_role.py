@@ -20,8 +20,8 @@ from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices, ConfirmedLeader, QueuePlace, ReadinessCheck
 from nimbus.bootstrap.resources import SystemClock
+from nimbus.domain.cluster.schedulers import ElectionRole, SchedulerInfo
 from nimbus.domain.ids import HostId
-from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
 from nimbus.telemetry.logging import configure
 from tests.nimbus.dict_cluster import DictCluster
 

@@ -28,7 +28,7 @@ from nimbus.adapters.store import runs
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.bootstrap.resources import SystemClock
-from nimbus.domain.schema import NEWEST_SCHEMA
+from nimbus.domain.cluster.schema import NEWEST_SCHEMA
 from nimbus.engine.decision import ArchiveRun, BuildRun, PrepareRelease, ResignLeadership
 from nimbus.engine.events import Event, ReleasePrepared, RunArchived
 from nimbus.engine.loop import Engine

@@ -24,13 +24,13 @@ from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.adapters.store.cluster import TreeCommandQueue
 from nimbus.bootstrap.resources import SystemClock
 from nimbus.domain import writes as w
+from nimbus.domain.attempts.slots import Claim, End
+from nimbus.domain.attempts.workers import WorkerInfo
+from nimbus.domain.cluster.schema import NEWEST_SCHEMA
 from nimbus.domain.commands import Command, PublishRelease, SetOwner, StartRun
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, WorkerId
-from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.schema import NEWEST_SCHEMA
-from nimbus.domain.slots import Claim, End
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.pipelines.pipeline import PipelineSpec
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.engine.decision import ArchiveRun, BuildRun, PrepareRelease
 from nimbus.engine.events import AttemptChanged, CommandsChanged, ReleasePrepared, RunArchived
 from nimbus.engine.loop import Engine

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from nimbus.domain.drafts import new_run
 from nimbus.domain.ids import PipelineName, TaskName
-from nimbus.domain.pipeline import PipelineSpec, Retries, Schedule, TaskKind, TaskSpec
-from nimbus.domain.run import Run
+from nimbus.domain.pipelines.pipeline import PipelineSpec, Retries, Schedule, TaskKind, TaskSpec
+from nimbus.domain.runs.drafts import new_run
+from nimbus.domain.runs.run import Run
 from nimbus.engine.decision import BuildRun
 from nimbus.engine.events import RunBuilt
 from nimbus.engine.state import Built

@@ -17,10 +17,10 @@ from nimbus import records
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeRegistrations
 from nimbus.adapters.store.paths import Paths
+from nimbus.domain.attempts.slots import Claim, End
+from nimbus.domain.attempts.workers import WorkerInfo
 from nimbus.domain.ids import AttemptId, HostId, WorkerId
-from nimbus.domain.slots import Claim, End
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.runs.task_run import Outcome
 from tests.benchmark.engine.shapes import failures_of
 from tests.benchmark.leader.clock import now_ns
 

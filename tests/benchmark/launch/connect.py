@@ -16,8 +16,8 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from nimbus.domain.pipeline import SparkMode, TaskKind
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import SparkMode, TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.java import find_java
 from nimbus.worker.connect.server import LocalServer, LocalServerSettings
 from tests.nimbus.worker_bench import Bench

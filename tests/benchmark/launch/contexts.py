@@ -14,8 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.jvm.launcher import JvmLauncher
 from nimbus.worker.launcher import ForkLauncher
 from tests.nimbus.worker_bench import Bench, eventually

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from nimbus.domain.pipeline import Limits
+from nimbus.domain.pipelines.pipeline import Limits
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.driver.environment import passed_on
 from nimbus.worker.driver.main import DriverPlan

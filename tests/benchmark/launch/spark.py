@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from nimbus.domain.pipeline import SparkReuse, TaskKind
+from nimbus.domain.pipelines.pipeline import SparkReuse, TaskKind
 from nimbus.java import find_java
 from nimbus.worker.host import procfs
 from nimbus.worker.jvm.launcher import JvmLauncher

@@ -9,11 +9,11 @@ from itertools import islice
 
 from nimbus.adapters.s3_history import S3History
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.task_run import TaskState
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.pipelines.interval_index import IntervalIndex
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.runs.run import Run, RunCause, RunState
+from nimbus.domain.runs.task_run import TaskState
+from nimbus.domain.runs.tasks import Tasks
 from tests.benchmark.datasets import cluster_parts
 from tests.benchmark.scale.s3_server import Objects
 from tests.nimbus.integration.conftest import T0, World

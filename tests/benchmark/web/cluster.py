@@ -11,8 +11,8 @@ from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeRegistrations
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.domain.ids import RunId
-from nimbus.domain.run import Run
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.domain.writes import CreatePipeline, CreateRun, Write
 from nimbus.ports import LeaderStore
 from tests.nimbus.integration.conftest import World

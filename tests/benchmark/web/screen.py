@@ -7,8 +7,8 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from nimbus.domain.run import Run
-from nimbus.domain.task_run import TaskState
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.task_run import TaskState
 from nimbus.domain.writes import PutRun
 from nimbus.ports import LeaderStore
 from tests.benchmark.leader.figures import percentile

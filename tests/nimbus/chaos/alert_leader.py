@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from nimbus.adapters.alerts import WebhookTarget
-from nimbus.domain.alerts import AlertEvent, NotifyRule
+from nimbus.domain.cluster.alerts import AlertEvent, NotifyRule
 from nimbus.engine.decision import SendAlert
 from nimbus.engine.policy import AlertPolicy, Policy
 from nimbus.engine.sending import AlertSender

@@ -15,7 +15,7 @@ from nimbus.adapters import alerts
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.store.transaction import Operation
-from nimbus.domain.alerts import AlertMessage, AlertState
+from nimbus.domain.cluster.alerts import AlertMessage, AlertState
 from nimbus.ports import AlertTarget, LeaderStore
 from tests.benchmark.engine.shapes import run_built
 from tests.nimbus.chaos import alert_leader

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from datetime import timedelta
 
-from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import PipelineName, ReleaseDigest, TaskName
-from nimbus.domain.pipeline import Concurrency, PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.pipeline import Concurrency, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.engine.policy import Policy
 from tests.benchmark.engine.child import play
 from tests.benchmark.engine.engine_role import EngineRole

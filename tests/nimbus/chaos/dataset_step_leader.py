@@ -12,11 +12,18 @@ from leader.sentinel.sentinel import CrashSentinel
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.domain import writes as w
-from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.data.publications import Partitioning, Publication, Read
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import Concurrency, DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.publications import Partitioning, Publication, Read
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import (
+    Concurrency,
+    DataStart,
+    PipelineSpec,
+    Schedule,
+    TaskKind,
+    TaskSpec,
+)
 from nimbus.engine.decision import FindVersions
 from nimbus.engine.events import VersionsFound
 from nimbus.engine.history_lookups import found_versions

@@ -21,9 +21,9 @@ import pytest
 from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeCommandQueue
-from nimbus.domain.backfill import BackfillRequest
 from nimbus.domain.commands import Command, CreateBackfill, PublishRelease
 from nimbus.domain.ids import BackfillId
+from nimbus.domain.pipelines.backfill import BackfillRequest
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.benchmark.blobsync.line_process import LineProcess
 from tests.benchmark.engine.simulated_workers import SimulatedWorkers

@@ -27,7 +27,7 @@ import pytest
 from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
-from nimbus.domain.alerts import Alert, AlertState
+from nimbus.domain.cluster.alerts import Alert, AlertState
 from nimbus.domain.commands import Command, PublishRelease, StartRun
 from nimbus.domain.ids import RunId
 from nimbus.localstack.zookeeper import ZooKeeperServer

@@ -24,10 +24,10 @@ from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
 from nimbus.definition.backfill_dates import count_dates
-from nimbus.domain.backfill import Backfill, BackfillRequest, BackfillState
 from nimbus.domain.commands import Command, CreateBackfill, PublishRelease
 from nimbus.domain.ids import BackfillId
-from nimbus.domain.run import RunState
+from nimbus.domain.pipelines.backfill import Backfill, BackfillRequest, BackfillState
+from nimbus.domain.runs.run import RunState
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.benchmark.blobsync.line_process import LineProcess
 from tests.benchmark.engine.simulated_workers import SimulatedWorkers

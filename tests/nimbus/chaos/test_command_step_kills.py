@@ -34,10 +34,10 @@ from nimbus.adapters.store.cluster import (
     TreeRegistrations,
 )
 from nimbus.adapters.store.paths import Paths
+from nimbus.domain.attempts.slots import End
 from nimbus.domain.commands import Command, CommandOutcome, PublishRelease
 from nimbus.domain.ids import CommandId
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.nimbus.chaos.forked_leaders import ForkedLeaders, Notes, wait
 from tests.nimbus.chaos.txnlog import read_log

@@ -23,9 +23,9 @@ from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
 from nimbus.adapters.store.paths import Paths
 from nimbus.domain.commands import Command, PublishRelease, StartRun
+from nimbus.domain.data.publications import interval_text
 from nimbus.domain.ids import RunId
-from nimbus.domain.publications import interval_text
-from nimbus.domain.run import RunState
+from nimbus.domain.runs.run import RunState
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.benchmark.engine.simulated_workers import SimulatedWorkers
 from tests.nimbus.chaos.dataset_step_leader import (

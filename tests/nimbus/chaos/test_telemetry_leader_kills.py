@@ -19,7 +19,7 @@ from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.adapters.store.calls import calls_on
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.traces import attempt_span_id, attempt_uuid, run_span_id, run_uuid, trace_id
+from nimbus.domain.runs.traces import attempt_span_id, attempt_uuid, run_span_id, run_uuid, trace_id
 from nimbus.localstack.daemons import ROOT, StackTuning
 from nimbus.localstack.stack import LocalStack
 from tests.nimbus.chaos.cluster import NAME, Cluster, number_of

@@ -20,14 +20,14 @@ from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.runs import encode_order
 from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
 from nimbus.domain import writes as w
+from nimbus.domain.attempts.orders import order_for
+from nimbus.domain.attempts.slots import Claim, ClusterDriver, ConnectSession, End, Holder, Slots
+from nimbus.domain.attempts.workers import Assignment, AssignmentKind
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.orders import order_for
-from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec, TriggerRule
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.slots import Claim, ClusterDriver, ConnectSession, End, Holder, Slots
-from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
-from nimbus.domain.tasks import Tasks
-from nimbus.domain.workers import Assignment, AssignmentKind
+from nimbus.domain.pipelines.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec, TriggerRule
+from nimbus.domain.runs.run import Run, RunCause
+from nimbus.domain.runs.task_run import Attempt, Outcome, TaskRun, TaskState
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
 from nimbus.result import LARGEST_BYTES

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from nimbus.domain.attempts.slots import inherited
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.slots import inherited
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.ports import AttemptWithdrawnError
 from tests.nimbus.contract.test_attempt_board import (
     ATTEMPT,

@@ -26,10 +26,13 @@ from nimbus.adapters.store.cluster import (
 )
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.zookeeper.calls import ZooKeeperCalls
-from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
-from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.children import Parent
+from nimbus.domain.attempts.orders import order_for
+from nimbus.domain.attempts.slots import Claim, End, Slots
+from nimbus.domain.attempts.workers import AssignmentKind, WorkerInfo
+from nimbus.domain.cluster.schedulers import ElectionRole, MissingFile, SchedulerInfo
+from nimbus.domain.cluster.settings import ClusterSettings, Hold, HoldOf
+from nimbus.domain.cluster.terms import Leader, Term, begun
 from nimbus.domain.commands import (
     Abdicate,
     ActivatePipeline,
@@ -69,8 +72,8 @@ from nimbus.domain.ids import (
     TaskName,
     WorkerId,
 )
-from nimbus.domain.orders import order_for
-from nimbus.domain.pipeline import (
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState
+from nimbus.domain.pipelines.pipeline import (
     CatchUp,
     FailureStrategy,
     ParameterSpec,
@@ -81,16 +84,13 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.places import run_rank
-from nimbus.domain.run import ListedRun, Paused, Run, RunCause, RunPart, RunState
-from nimbus.domain.schedulers import ElectionRole, MissingFile, SchedulerInfo
-from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.settings import ClusterSettings, Hold, HoldOf
-from nimbus.domain.slots import Claim, End, Slots
-from nimbus.domain.task_run import Outcome, TaskRun, TaskState
-from nimbus.domain.tasks import Tasks
-from nimbus.domain.terms import Leader, Term, begun
-from nimbus.domain.workers import AssignmentKind, WorkerInfo
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.children import Parent
+from nimbus.domain.runs.run import ListedRun, Paused, Run, RunCause, RunPart, RunState
+from nimbus.domain.runs.selection import Scope, Selection
+from nimbus.domain.runs.task_run import Outcome, TaskRun, TaskState
+from nimbus.domain.runs.tasks import Tasks
+from nimbus.domain.starts.places import run_rank
 from nimbus.ports import CatalogFeed, ClusterReader, CommandQueue, Enqueue
 from tests.nimbus.definitions import active
 from tests.nimbus.dict_cluster import DictCluster

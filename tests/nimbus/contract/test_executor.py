@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from nimbus.domain.attempts.slots import Claim, Holder
+from nimbus.domain.attempts.workers import Assignment, AssignmentKind
 from nimbus.domain.ids import HostId, WorkerId
-from nimbus.domain.pipeline import Isolation, SparkDeploy, SparkPlace
-from nimbus.domain.slots import Claim, Holder
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import Assignment, AssignmentKind
+from nimbus.domain.pipelines.pipeline import Isolation, SparkDeploy, SparkPlace
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.executor import Executor, Sight
 from nimbus.worker.host import procfs
 from nimbus.worker.host.remains import EXECUTOR_VARIABLE

@@ -13,18 +13,18 @@ from blobsync import S3Config, S3ObjectStore, Secret
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters import s3_history
 from nimbus.adapters.s3_history import S3History
-from nimbus.domain.access import AccessRole, Principal, PrincipalSource
+from nimbus.domain.cluster.access import AccessRole, Principal, PrincipalSource
+from nimbus.domain.cluster.terms import EndCause, Leader, begun, ended
 from nimbus.domain.commands import CommandOutcome, PurgeRuns
+from nimbus.domain.data.publications import Partitioning, Publication, interval_in
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import CommandId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.publications import Partitioning, Publication, interval_in
-from nimbus.domain.purge import KeptReason, PurgeOrder
-from nimbus.domain.run import Run, RunCause, RunPart, RunState, place
-from nimbus.domain.task_run import Attempt, Outcome, Reused, TaskRun, TaskState
-from nimbus.domain.tasks import Tasks
-from nimbus.domain.terms import EndCause, Leader, begun, ended
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.runs.purge import KeptReason, PurgeOrder
+from nimbus.domain.runs.run import Run, RunCause, RunPart, RunState, place
+from nimbus.domain.runs.task_run import Attempt, Outcome, Reused, TaskRun, TaskState
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.localstack.s3 import S3Server
 from nimbus.ports import History
 

@@ -24,11 +24,14 @@ from nimbus.adapters.store.cluster import TreeCommandQueue, TreeRegistrations
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.store.paths import Paths
 from nimbus.domain import writes as w
-from nimbus.domain.alerts import Alert, AlertEvent, claimed
-from nimbus.domain.backfill import Backfill, BackfillRequest
-from nimbus.domain.catalog import PipelineState, Skips
+from nimbus.domain.attempts.slots import Claim, End, Slots
+from nimbus.domain.attempts.workers import Assignment, AssignmentKind, WorkerInfo
+from nimbus.domain.cluster.alerts import Alert, AlertEvent, claimed
+from nimbus.domain.cluster.settings import ClusterSettings
+from nimbus.domain.cluster.terms import Adopted, EndCause, Leader, begun, ended
 from nimbus.domain.commands import Abdication, ActOnSelection, CommandOutcome, KeyedCommand, StopRun, part_of
-from nimbus.domain.datasets import Dataset
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import Partitioning, Version
 from nimbus.domain.ids import (
     AttemptId,
     BackfillId,
@@ -41,19 +44,23 @@ from nimbus.domain.ids import (
     TaskName,
     WorkerId,
 )
-from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.lifecycle import open_attempt, stop
-from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
-from nimbus.domain.pipeline_health import PipelineHealth
-from nimbus.domain.publications import Partitioning, Version
-from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.settings import ClusterSettings
-from nimbus.domain.slots import Claim, End, Slots
-from nimbus.domain.task_run import Outcome, TaskRun
-from nimbus.domain.tasks import Tasks
-from nimbus.domain.terms import Adopted, EndCause, Leader, begun, ended
-from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
+from nimbus.domain.pipelines.backfill import Backfill, BackfillRequest
+from nimbus.domain.pipelines.catalog import PipelineState, Skips
+from nimbus.domain.pipelines.interval_index import IntervalIndex
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import (
+    FailureStrategy,
+    PipelineSpec,
+    Priority,
+    Schedule,
+    TaskKind,
+    TaskSpec,
+)
+from nimbus.domain.pipelines.pipeline_health import PipelineHealth
+from nimbus.domain.runs.lifecycle import open_attempt, stop
+from nimbus.domain.runs.run import Run, RunCause, RunState
+from nimbus.domain.runs.task_run import Outcome, TaskRun
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.ports import (
     FencedOutError,
     LeaderStore,

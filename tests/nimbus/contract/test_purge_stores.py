@@ -16,9 +16,9 @@ from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.config.sections import Retention
-from nimbus.domain.datasets import Dataset
+from nimbus.domain.data.datasets import Dataset
 from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
-from nimbus.domain.run import Run, RunPart
+from nimbus.domain.runs.run import Run, RunPart
 from nimbus.localstack.s3 import S3Server
 from nimbus.ports import KeptLog
 from nimbus.scheduler.output_deletion import BucketOutputs, FolderOutputs

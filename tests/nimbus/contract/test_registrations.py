@@ -20,11 +20,11 @@ from nimbus.adapters.store.cluster import TreeAccess, TreeClusterReader, TreeReg
 from nimbus.adapters.store.paths import Paths
 from nimbus.api.services import QueuePlace
 from nimbus.api.views import participants_model
-from nimbus.domain.access import AccessRole, Token
+from nimbus.domain.attempts.workers import Refusals, WorkerInfo
+from nimbus.domain.cluster.access import AccessRole, Token
+from nimbus.domain.cluster.schedulers import ElectionRole, SchedulerInfo
+from nimbus.domain.cluster.settings import ClusterSettings
 from nimbus.domain.ids import HostId, WorkerId
-from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
-from nimbus.domain.settings import ClusterSettings
-from nimbus.domain.workers import Refusals, WorkerInfo
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import Registrations, SchedulerIdInUseError, WorkerIdInUseError
 from tests.nimbus.worker_bench import RecordingRegistrations

@@ -19,7 +19,7 @@ from unittest.mock import patch
 import pytest
 
 from nimbus import tables
-from nimbus.domain.run_number import WriteVersionError
+from nimbus.domain.runs.run_number import WriteVersionError
 from nimbus.tables import NewerWriteError
 from nimbus.task import NotInATaskError
 from tests.nimbus.postgres import HAS_POSTGRES, Database, needs_postgres, running_postgres

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from textwrap import dedent
 
-from nimbus.domain.pipeline import FailureClass, TaskKind
+from nimbus.domain.pipelines.pipeline import FailureClass, TaskKind
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.pipelines.pipeline import TaskKind
 from nimbus.worker.attempt.verdict import TAIL_BYTES
 from nimbus.worker.driver.environment import driver_environment
 from tests.nimbus.failures.cases import CASES, Case

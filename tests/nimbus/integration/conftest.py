@@ -29,8 +29,10 @@ from nimbus.api.services import (
 from nimbus.api.submitting import await_outcome
 from nimbus.cli.main import cli
 from nimbus.config.settings import Shown
-from nimbus.domain import lifecycle
-from nimbus.domain.backfill import Backfill
+from nimbus.domain.attempts.orders import order_for
+from nimbus.domain.attempts.slots import Claim, End, Slots
+from nimbus.domain.attempts.workers import AssignmentKind, WorkerInfo
+from nimbus.domain.cluster.schedulers import ElectionRole, MissingFile, SchedulerInfo
 from nimbus.domain.commands import (
     ActOnSelection,
     Command,
@@ -41,8 +43,8 @@ from nimbus.domain.commands import (
 )
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
-from nimbus.domain.orders import order_for
-from nimbus.domain.pipeline import (
+from nimbus.domain.pipelines.backfill import Backfill
+from nimbus.domain.pipelines.pipeline import (
     FailureClass,
     FailureStrategy,
     PipelineSpec,
@@ -51,13 +53,11 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.schedulers import ElectionRole, MissingFile, SchedulerInfo
-from nimbus.domain.slots import Claim, End, Slots
-from nimbus.domain.task_run import Outcome, TaskRun
-from nimbus.domain.tasks import Tasks
-from nimbus.domain.workers import AssignmentKind, WorkerInfo
-from nimbus.engine.rules.selections import next_parts
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import Run, RunCause
+from nimbus.domain.runs.task_run import Outcome, TaskRun
+from nimbus.domain.runs.tasks import Tasks
+from nimbus.engine.rules.commands.selections import next_parts
 from nimbus.ports import AlertNotSentError, CommandQueue
 from nimbus.worker import worker
 from nimbus.worker.launcher import ForkLauncher

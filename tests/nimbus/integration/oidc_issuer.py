@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from nimbus.access.oidc import Grants, GroupRole, JwtRules, JwtVerifier
 from nimbus.adapters.oidc import ClientRegistration
-from nimbus.domain.access import AccessRole
+from nimbus.domain.cluster.access import AccessRole
 
 CLIENT_ID, CLIENT_SECRET = "nimbus", "s3cret of/nimbus"
 

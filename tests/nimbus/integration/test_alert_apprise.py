@@ -19,7 +19,7 @@ from nimbus.bootstrap.alerts import alert_targets, alert_tests
 from nimbus.cli.doctor import Level
 from nimbus.cli.doctor.services import alert_targets_of
 from nimbus.config import InvalidConfigurationError, Settings, load_settings
-from nimbus.domain.alerts import AlertEvent, message
+from nimbus.domain.cluster.alerts import AlertEvent, message
 from nimbus.ports import AlertNotSentError
 from tests.nimbus.alert_receivers import webhook_server
 from tests.nimbus.integration.test_alert_targets import ALERT, WORDS

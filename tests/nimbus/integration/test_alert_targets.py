@@ -22,7 +22,7 @@ from nimbus.bootstrap.late_parts import LateParts
 from nimbus.cli.doctor import Level
 from nimbus.cli.doctor.services import alert_targets_of
 from nimbus.config import Settings, load_settings
-from nimbus.domain.alerts import Alert, AlertEvent, AlertMessage, AlertState, message
+from nimbus.domain.cluster.alerts import Alert, AlertEvent, AlertMessage, AlertState, message
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.engine.events import AlertTried, Event
 from nimbus.engine.sending import AlertSender

@@ -10,7 +10,7 @@ from typing import Any
 
 from click.testing import Result
 
-from nimbus.domain.alerts import Alert, AlertEvent, AlertState
+from nimbus.domain.cluster.alerts import Alert, AlertEvent, AlertState
 from nimbus.domain.ids import PipelineName, RunId
 
 Invoke = Callable[..., Result]

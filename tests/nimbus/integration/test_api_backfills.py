@@ -12,15 +12,22 @@ import httpx
 import pytest
 from click.testing import Result
 
-from nimbus.domain import lifecycle
-from nimbus.domain.backfill import Backfill, BackfillRequest, BackfillState, OnFailure, Order, Reprocess
-from nimbus.domain.catalog import PipelineState
 from nimbus.domain.commands import ControlBackfill, CreateBackfill
 from nimbus.domain.ids import BackfillId, ReleaseDigest
-from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import Concurrency, Schedule
-from nimbus.domain.run import RunState
+from nimbus.domain.pipelines.backfill import (
+    Backfill,
+    BackfillRequest,
+    BackfillState,
+    OnFailure,
+    Order,
+    Reprocess,
+)
+from nimbus.domain.pipelines.catalog import PipelineState
+from nimbus.domain.pipelines.interval_index import IntervalIndex
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import Concurrency, Schedule
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import RunState
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.conftest import T0
 

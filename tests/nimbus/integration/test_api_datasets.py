@@ -14,10 +14,8 @@ from click.testing import Result
 
 from nimbus.api.paging import encoded
 from nimbus.domain.commands import PublishDataset, RemoveDataset, WithdrawDataset
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.ids import AttemptId, CommandId, DatasetName, RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.publications import (
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import (
     Change,
     OutsideData,
     Partitioning,
@@ -26,6 +24,8 @@ from nimbus.domain.publications import (
     Version,
     interval_text,
 )
+from nimbus.domain.ids import AttemptId, CommandId, DatasetName, RunId, TaskName
+from nimbus.domain.pipelines.intervals import DataInterval
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.conftest import T0
 from tests.nimbus.integration.test_api_intervals import DAY

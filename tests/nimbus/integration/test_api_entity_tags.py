@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
-from nimbus.domain import revisions
-from nimbus.domain.access import AccessRole, Token
-from nimbus.domain.backfill import Backfill, BackfillRequest
+from nimbus.domain.cluster import revisions
+from nimbus.domain.cluster.access import AccessRole, Token
+from nimbus.domain.cluster.settings import ClusterSettings
 from nimbus.domain.ids import BackfillId
-from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.pipelines.backfill import Backfill, BackfillRequest
 from tests.nimbus.integration.conftest import T0
 
 

@@ -22,7 +22,7 @@ from nimbus.api.app import create_app
 from nimbus.api.routes import events as event_routes
 from nimbus.api.routes.events import LastChanges
 from nimbus.api.server import ApiServer
-from nimbus.domain.access import AccessGrant, AccessRole, Token
+from nimbus.domain.cluster.access import AccessGrant, AccessRole, Token
 from nimbus.domain.commands import Abdicate
 from nimbus.ports import ChangeFeed
 from tests.nimbus.integration.event_client import EventClient, streaming

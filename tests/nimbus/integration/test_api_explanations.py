@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 from click.testing import Result
 
-from nimbus.domain.pipeline import Schedule
+from nimbus.domain.pipelines.pipeline import Schedule
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.conftest import T0
 

@@ -12,10 +12,10 @@ import httpx
 import pytest
 from click.testing import Result
 
-from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import Schedule
-from nimbus.domain.run import RunState
+from nimbus.domain.pipelines.interval_index import IntervalIndex
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import Schedule
+from nimbus.domain.runs.run import RunState
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.conftest import T0
 

@@ -25,20 +25,20 @@ from nimbus.api.app import create_app
 from nimbus.api.paging import decoded
 from nimbus.api.routes.events import MAX_OF_ONE
 from nimbus.api.server import ApiServer
-from nimbus.domain.access import AccessGrant, AccessRole, Principal, PrincipalSource, Token
-from nimbus.domain.backfill import BackfillRequest
-from nimbus.domain.calendars import Calendar
-from nimbus.domain.catalog import Skips
+from nimbus.domain.cluster.access import AccessGrant, AccessRole, Principal, PrincipalSource, Token
+from nimbus.domain.cluster.settings import ClusterCalendar, ClusterSettings, Hold, HoldOf
 from nimbus.domain.commands import CommandOutcome, CreateBackfill, NoteRun, QueuedCommand
-from nimbus.domain.datasets import Dataset
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import Partitioning, Publication
 from nimbus.domain.ids import BackfillId, CommandId, DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import TaskKind, TaskSpec
-from nimbus.domain.publications import Partitioning, Publication
-from nimbus.domain.purge import Purged, RunNote, Said
-from nimbus.domain.run import RunPart, RunState
-from nimbus.domain.settings import ClusterCalendar, ClusterSettings, Hold, HoldOf
-from nimbus.domain.task_run import Outcome, Reused, TaskRun, TaskState
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.pipelines.backfill import BackfillRequest
+from nimbus.domain.pipelines.calendars import Calendar
+from nimbus.domain.pipelines.catalog import Skips
+from nimbus.domain.pipelines.pipeline import TaskKind, TaskSpec
+from nimbus.domain.runs.purge import Purged, RunNote, Said
+from nimbus.domain.runs.run import RunPart, RunState
+from nimbus.domain.runs.task_run import Outcome, Reused, TaskRun, TaskState
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.scheduler.output_files import FolderFiles
 from nimbus.web.home.attention import why_failed
 from nimbus.worker.data.folder_checks import MARK

@@ -13,8 +13,8 @@ import pytest
 from click.testing import Result
 
 from nimbus.client import Client, Wanted
-from nimbus.domain import lifecycle
-from nimbus.domain.calendars import Calendar
+from nimbus.domain.cluster.schedulers import LeaderReport, LimitUse, WantedSlots
+from nimbus.domain.cluster.settings import ClusterCalendar, ClusterSettings, Hold, HoldOf
 from nimbus.domain.commands import (
     CordonWorker,
     RemovePool,
@@ -27,10 +27,10 @@ from nimbus.domain.commands import (
     UncordonWorker,
 )
 from nimbus.domain.ids import WorkerId
-from nimbus.domain.pipeline import Concurrency, Schedule
-from nimbus.domain.schedulers import LeaderReport, LimitUse, WantedSlots
-from nimbus.domain.settings import ClusterCalendar, ClusterSettings, Hold, HoldOf
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.calendars import Calendar
+from nimbus.domain.pipelines.pipeline import Concurrency, Schedule
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.task_run import Outcome
 from tests.nimbus.definitions import active
 
 Invoke = Callable[..., Result]

@@ -31,7 +31,7 @@ from nimbus.adapters.oidc import OidcProvider
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.cli.main import cli
-from nimbus.domain.access import AccessRole, PrincipalSource
+from nimbus.domain.cluster.access import AccessRole, PrincipalSource
 from tests.nimbus.integration.conftest import World
 from tests.nimbus.integration.oidc_issuer import (
     CLIENT,

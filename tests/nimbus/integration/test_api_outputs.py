@@ -18,12 +18,12 @@ from nimbus.api.access import page_need
 from nimbus.api.runs import outputs as output_routes
 from nimbus.api.services import OpenedFile
 from nimbus.cli.run import outputs as command
-from nimbus.domain.access import AccessDeniedError, AccessRole
+from nimbus.domain.cluster.access import AccessDeniedError, AccessRole
+from nimbus.domain.data.outputs import ListedFile, Listing
 from nimbus.domain.ids import HostId, PipelineName, RunId, TaskName
-from nimbus.domain.outputs import ListedFile, Listing
-from nimbus.domain.purge import Purged, Said
-from nimbus.domain.run import RunPart
-from nimbus.domain.task_run import Outcome, Reused, TaskState
+from nimbus.domain.runs.purge import Purged, Said
+from nimbus.domain.runs.run import RunPart
+from nimbus.domain.runs.task_run import Outcome, Reused, TaskState
 from nimbus.scheduler.output_files import FolderFiles
 from nimbus.worker.data.folder_checks import MARK
 from tests.nimbus.integration.conftest import T0

@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from nimbus.domain.catalog import PipelineState
+from nimbus.domain.cluster.settings import ClusterSettings
 from nimbus.domain.commands import Abdicate
 from nimbus.domain.ids import PipelineName, WorkerId
-from nimbus.domain.run import RunState
-from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.pipelines.catalog import PipelineState
+from nimbus.domain.runs.run import RunState
 
 
 def paged(api: httpx.Client, path: str, name: str, limit: int, **query: Any) -> list[dict[str, Any]]:

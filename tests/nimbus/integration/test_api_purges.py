@@ -14,11 +14,11 @@ from click.testing import Result
 
 from nimbus.adapters.s3_purges import S3Purges
 from nimbus.domain.commands import PurgeRuns
+from nimbus.domain.data.publications import Read, Version
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.publications import Read, Version
-from nimbus.domain.purge import Purged, Said
-from nimbus.domain.run import Run, RunPart, RunState
-from nimbus.domain.task_run import Reused
+from nimbus.domain.runs.purge import Purged, Said
+from nimbus.domain.runs.run import Run, RunPart, RunState
+from nimbus.domain.runs.task_run import Reused
 from tests.nimbus.definitions import active
 
 Invoke = Callable[..., Result]

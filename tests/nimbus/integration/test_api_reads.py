@@ -10,14 +10,14 @@ import httpx
 import pytest
 
 from nimbus.api.services import ReadinessCheck
-from nimbus.domain import growth
+from nimbus.domain.attempts.slots import Slots
+from nimbus.domain.attempts.workers import Refusals
+from nimbus.domain.cluster.schedulers import LeaderReport, LimitUse
 from nimbus.domain.ids import AttemptId, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import SparkPlace, TaskKind
-from nimbus.domain.schedulers import LeaderReport, LimitUse
-from nimbus.domain.slots import Slots
-from nimbus.domain.task_run import Outcome, Reused, TaskRun
-from nimbus.domain.tasks import Tasks
-from nimbus.domain.workers import Refusals
+from nimbus.domain.pipelines.pipeline import SparkPlace, TaskKind
+from nimbus.domain.runs import growth
+from nimbus.domain.runs.task_run import Outcome, Reused, TaskRun
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.ports import KeptLog
 from tests.nimbus.integration.web_samples import HOSTILE, terms
 

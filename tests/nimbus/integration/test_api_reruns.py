@@ -10,12 +10,12 @@ from click.testing import CliRunner, Result
 
 from nimbus.cli.main import cli
 from nimbus.client import api as client_module
-from nimbus.domain import lifecycle
 from nimbus.domain.commands import MarkTask, StartRun, StopRun
 from nimbus.domain.ids import RunId, TaskName
-from nimbus.domain.run import RunState
-from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.task_run import TaskState
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import RunState
+from nimbus.domain.runs.selection import Scope, Selection
+from nimbus.domain.runs.task_run import TaskState
 
 R = RunId("r1")
 EXTRACT, LOAD = TaskName("extract"), TaskName("load")

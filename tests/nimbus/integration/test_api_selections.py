@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from nimbus.domain.catalog import PipelineState
 from nimbus.domain.commands import ActOnSelection, NoteRun
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.purge import RunNote
-from nimbus.domain.run import Paused, RunState
+from nimbus.domain.pipelines.catalog import PipelineState
+from nimbus.domain.runs.purge import RunNote
+from nimbus.domain.runs.run import Paused, RunState
 
 RUNS = "/selections/preview"
 

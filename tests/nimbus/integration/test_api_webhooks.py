@@ -10,12 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
-from nimbus.domain.catalog import PipelineState
 from nimbus.domain.commands import PublishDataset, StartRun
+from nimbus.domain.data.publications import Accepted, Partitioning
 from nimbus.domain.ids import DatasetName, PipelineName
-from nimbus.domain.pipeline import ParameterSpec
-from nimbus.domain.publications import Accepted, Partitioning
-from nimbus.domain.webhooks import Signed, Webhook, run_of, signature_of
+from nimbus.domain.pipelines.catalog import PipelineState
+from nimbus.domain.pipelines.pipeline import ParameterSpec
+from nimbus.domain.pipelines.webhooks import Signed, Webhook, run_of, signature_of
 from tests.nimbus.definitions import active
 
 BODY = json.dumps({"region": "eu", "order": {"count": 3}}).encode()

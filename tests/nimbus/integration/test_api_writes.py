@@ -23,8 +23,8 @@ from nimbus.domain.commands import (
     StartRun,
     StopRun,
 )
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import Priority
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import Priority
 
 DIGEST = "ab" * 32
 EARLIEST, LATEST = "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"

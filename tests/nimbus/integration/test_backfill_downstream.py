@@ -11,11 +11,11 @@ import pytest
 from click.testing import Result
 
 from nimbus.api.routes import backfill_plan
-from nimbus.domain.datasets import Dataset
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import Accepted, Partitioning, Publication, Read
 from nimbus.domain.ids import DatasetName, PipelineName, TaskName
-from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.publications import Accepted, Partitioning, Publication, Read
-from nimbus.domain.waits import PipelineWait
+from nimbus.domain.pipelines.pipeline import DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.starts.waits import PipelineWait
 from tests.nimbus.definitions import active
 
 Invoke = Callable[..., Result]

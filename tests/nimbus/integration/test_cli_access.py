@@ -14,9 +14,9 @@ from click.testing import Result
 
 from nimbus import records
 from nimbus.access.tokens import digest_of
-from nimbus.domain.access import AccessGrant, AccessRole, Token
+from nimbus.domain.cluster.access import AccessGrant, AccessRole, Token
+from nimbus.domain.cluster.settings import ClusterSettings
 from nimbus.domain.commands import CreateToken, GrantAccess, RevokeAccess, RevokeToken, SetOwner
-from nimbus.domain.settings import ClusterSettings
 from tests.nimbus.integration.conftest import T0
 
 Invoke = Callable[..., Result]

@@ -16,7 +16,7 @@ from blobsync import S3Config, S3ObjectStore, Secret, collect, publish
 from nimbus import pipeline_record
 from nimbus.cli.main import cli
 from nimbus.domain.ids import PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.pipelines.pipeline import PipelineSpec
 from nimbus.localstack.s3 import S3Server
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.nimbus.definitions import active

@@ -13,9 +13,9 @@ import yaml
 from click.testing import CliRunner
 
 from nimbus.cli.main import cli
-from nimbus.domain.calendars import Calendar
-from nimbus.domain.pipeline import Schedule
-from nimbus.domain.settings import ClusterCalendar, ClusterSettings
+from nimbus.domain.cluster.settings import ClusterCalendar, ClusterSettings
+from nimbus.domain.pipelines.calendars import Calendar
+from nimbus.domain.pipelines.pipeline import Schedule
 from tests.nimbus.definitions import active
 
 SAME: dict[str, Any] = {

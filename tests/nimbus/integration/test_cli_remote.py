@@ -27,10 +27,10 @@ from nimbus.cli.main import cli
 from nimbus.client import Client
 from nimbus.client.api import Api
 from nimbus.client.errors import UnreachableError
-from nimbus.domain.catalog import Skips
 from nimbus.domain.commands import Abdicate, DecideApproval, PauseRun, ResumeRun, StopRun
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.catalog import Skips
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.ports import KeptLog
 from tests.nimbus.integration.web_samples import terms
 

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nimbus.cli.main import cli
-from nimbus.domain.calendars import Calendar, OnHolidays
-from nimbus.domain.pipeline import Concurrency, Schedule, WhenFull
+from nimbus.domain.pipelines.calendars import Calendar, OnHolidays
+from nimbus.domain.pipelines.pipeline import Concurrency, Schedule, WhenFull
 
 NIGHT = ("--from", "2026-03-28T22:30:00Z", "--to", "2026-03-29T03:30:00Z")
 

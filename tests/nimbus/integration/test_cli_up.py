@@ -13,7 +13,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from nimbus.cli.main import cli
-from nimbus.domain.schema import NEWEST_SCHEMA
+from nimbus.domain.cluster.schema import NEWEST_SCHEMA
 
 HINT = "nimbus run start hello --watch"
 

@@ -30,7 +30,7 @@ from nimbus.cli.doctor import Level
 from nimbus.cli.doctor.stores import zookeeper_of
 from nimbus.cli.main import cli
 from nimbus.config import Settings, load_settings
-from nimbus.domain.schema import NEWEST_SCHEMA
+from nimbus.domain.cluster.schema import NEWEST_SCHEMA
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import StoreDeniedError

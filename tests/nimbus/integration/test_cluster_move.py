@@ -32,15 +32,15 @@ from nimbus.bootstrap.resources import open_resources, open_session
 from nimbus.cli.main import cli
 from nimbus.cli.options import object_store
 from nimbus.config import Settings, load_settings
-from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
+from nimbus.domain.attempts.slots import Claim, End
+from nimbus.domain.attempts.workers import AssignmentKind
+from nimbus.domain.cluster.settings import ClusterSettings
 from nimbus.domain.commands import Abdicate, CommandOutcome
 from nimbus.domain.ids import TaskName
-from nimbus.domain.run import RunState
-from nimbus.domain.settings import ClusterSettings
-from nimbus.domain.slots import Claim, End
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import AssignmentKind
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import RunState
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.localstack.s3 import S3Server
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import StoreUnavailableError

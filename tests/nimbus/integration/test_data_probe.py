@@ -14,7 +14,7 @@ import pytest
 from blobsync import S3ObjectStore, StoreUnavailableError
 from nimbus.adapters import data_probe
 from nimbus.adapters.data_probe import DataProber, UnfitAnswerError, is_forbidden, status_of
-from nimbus.domain.waits import DataProbe, DataSource, ProbeResult, address_fault
+from nimbus.domain.starts.waits import DataProbe, DataSource, ProbeResult, address_fault
 
 LOOPBACK = ("127.0.0.1",)
 

@@ -16,11 +16,10 @@ from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_purges import S3Purges
 from nimbus.adapters.s3_records import index_of, run_key
 from nimbus.adapters.store.runs import prepare
-from nimbus.domain import lifecycle
-from nimbus.domain.catalog import ReleaseOf
-from nimbus.domain.children import ChildSpec, Parent
+from nimbus.domain.attempts.slots import End, Slots
 from nimbus.domain.commands import CommandOutcome, PurgeRuns
-from nimbus.domain.drafts import Draft
+from nimbus.domain.data.outputs import OutputsNotHereError
+from nimbus.domain.data.publications import NO_SOURCE, OutsideData, Version
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import (
     AttemptId,
@@ -32,16 +31,17 @@ from nimbus.domain.ids import (
     TaskName,
     WorkerId,
 )
-from nimbus.domain.outputs import OutputsNotHereError
-from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
-from nimbus.domain.publications import NO_SOURCE, OutsideData, Version
-from nimbus.domain.purge import Purged, PurgeOrder
-from nimbus.domain.run import Run, RunCause, RunPart, RunState, place
-from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.slots import End, Slots
-from nimbus.domain.task_run import Attempt, Outcome, Reused, TaskRun
-from nimbus.domain.tasks import Tasks
-from nimbus.domain.waits import DataProbe, DataSource, ProbeResult
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.children import ChildSpec, Parent
+from nimbus.domain.runs.drafts import Draft
+from nimbus.domain.runs.purge import Purged, PurgeOrder
+from nimbus.domain.runs.run import Run, RunCause, RunPart, RunState, place
+from nimbus.domain.runs.selection import Scope, Selection
+from nimbus.domain.runs.task_run import Attempt, Outcome, Reused, TaskRun
+from nimbus.domain.runs.tasks import Tasks
+from nimbus.domain.starts.waits import DataProbe, DataSource, ProbeResult
 from nimbus.engine import effects
 from nimbus.engine.decision import (
     ArchiveOutcomes,

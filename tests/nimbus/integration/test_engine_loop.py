@@ -15,7 +15,8 @@ from leader import FencingToken, Leadership, Participant
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.store.runs import prepare
 from nimbus.bootstrap.resources import SystemClock
-from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.attempts.slots import End, Slots
+from nimbus.domain.cluster.terms import Leader
 from nimbus.domain.commands import (
     ActivatePipeline,
     Command,
@@ -24,15 +25,14 @@ from nimbus.domain.commands import (
     QueuedCommand,
     StartRun,
 )
-from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import CommandId, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.run import RunCause, RunState
-from nimbus.domain.slots import End, Slots
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.tasks import Tasks
-from nimbus.domain.terms import Leader
-from nimbus.domain.waits import ProbeResult
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.runs.drafts import Draft, new_run
+from nimbus.domain.runs.run import RunCause, RunState
+from nimbus.domain.runs.task_run import Outcome
+from nimbus.domain.runs.tasks import Tasks
+from nimbus.domain.starts.waits import ProbeResult
 from nimbus.engine import leader_term, loop
 from nimbus.engine.decision import ArchiveOutcomes, BuildRun, Effect, PrepareRelease, ResignLeadership
 from nimbus.engine.effects import Effects

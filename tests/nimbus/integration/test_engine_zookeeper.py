@@ -34,8 +34,10 @@ from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.transaction import Operation
 from nimbus.bootstrap.resources import SystemClock
+from nimbus.domain.attempts.slots import Claim, End
+from nimbus.domain.attempts.supervision import Timings
+from nimbus.domain.attempts.workers import WorkerInfo
 from nimbus.domain.commands import Abdicate, Command, CommandOutcome, PublishRelease, StartRun
-from nimbus.domain.drafts import new_run
 from nimbus.domain.ids import (
     AttemptId,
     CommandId,
@@ -46,12 +48,10 @@ from nimbus.domain.ids import (
     TaskName,
     WorkerId,
 )
-from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.slots import Claim, End
-from nimbus.domain.supervision import Timings
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.pipelines.pipeline import ParameterSpec, PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.runs.drafts import new_run
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.engine import leader_term, loop
 from nimbus.engine.decision import ArchiveRun, BuildRun, Effect, PrepareRelease, ResignLeadership
 from nimbus.engine.events import ReleasePrepared, RunArchived, RunBuilt

@@ -14,8 +14,8 @@ import pyspark
 import pytest
 
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.java import find_java
 from nimbus.worker.application.kubernetes import pod_name
 from tests.nimbus.java_source import HAS_JAVAC, numbers_jar

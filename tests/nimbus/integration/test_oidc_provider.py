@@ -19,7 +19,7 @@ from nimbus.adapters.oidc import ClientRegistration, OidcProvider
 from nimbus.bootstrap import access as bootstrap
 from nimbus.cli.doctor import Level
 from nimbus.cli.doctor.services import identity_provider_of
-from nimbus.domain.access import AccessRole
+from nimbus.domain.cluster.access import AccessRole
 from nimbus.ports import IdentityProviderError
 from tests.nimbus.integration.oidc_issuer import CLIENT, CLIENT_SECRET, Issuer, verifier
 from tests.nimbus.unit.test_config_settings import GOOD, load

@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 from nimbus.cli.main import cli
-from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.ids import CommandId, PipelineName
-from nimbus.domain.pipeline import Retries
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState
+from nimbus.domain.pipelines.pipeline import Retries
 from tests.nimbus.definitions import on_disk
 from tests.nimbus.release_stage import ReleaseStage
 

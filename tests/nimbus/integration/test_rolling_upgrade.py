@@ -18,9 +18,9 @@ import pytest
 from leader import ZooKeeperConfig, ZooKeeperSession, read_epoch
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeCommandQueue
+from nimbus.domain.cluster.schema import NEWEST_SCHEMA as OLD
 from nimbus.domain.commands import Command, PublishRelease, StartRun, StopRun
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.schema import NEWEST_SCHEMA as OLD
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.benchmark.blobsync.line_process import LineProcess
 from tests.benchmark.engine.revision import this_checkout
@@ -31,7 +31,7 @@ Eventually = Callable[..., None]
 
 NEW = OLD + 1
 ROLE = (
-    "import runpy, nimbus.domain.schema as schema; schema.NEWEST_SCHEMA = {}; "
+    "import runpy, nimbus.domain.cluster.schema as schema; schema.NEWEST_SCHEMA = {}; "
     "runpy.run_module('tests.nimbus.integration.upgrade_roles', run_name='__main__', alter_sys=True)"
 )
 """Program of a member: sets the newest schema before any other module has read it."""

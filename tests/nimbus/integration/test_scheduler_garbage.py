@@ -42,7 +42,7 @@ from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.bootstrap.resources import SystemClock
 from nimbus.config.sections import Artifacts
 from nimbus.domain.ids import PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.pipelines.pipeline import PipelineSpec
 from nimbus.domain.writes import CreatePipeline
 from nimbus.localstack.s3 import S3Server
 from nimbus.localstack.zookeeper import ZooKeeperServer

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.launcher import launch
 from tests.nimbus.integration.test_worker_spark import said_by_events
 from tests.nimbus.postgres import PASSWORD, Database, needs_postgres, running_postgres

@@ -31,7 +31,7 @@ from nimbus.cli.doctor import Level
 from nimbus.cli.doctor.services import telemetry_of
 from nimbus.config import Settings, load_settings
 from nimbus.config.load import secret_files
-from nimbus.domain.children import ChildSpec, Parent
+from nimbus.domain.data.publications import Publication, Read, Version, interval_text
 from nimbus.domain.ids import (
     AttemptId,
     ClusterId,
@@ -42,13 +42,13 @@ from nimbus.domain.ids import (
     TaskName,
     WorkerId,
 )
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.publications import Publication, Read, Version, interval_text
-from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
-from nimbus.domain.tasks import Tasks
-from nimbus.domain.traces import attempt_span_id, attempt_uuid, run_span_id, run_uuid, trace_id
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.runs.children import ChildSpec, Parent
+from nimbus.domain.runs.run import Run, RunCause, RunState
+from nimbus.domain.runs.task_run import Attempt, Outcome, TaskRun, TaskState
+from nimbus.domain.runs.tasks import Tasks
+from nimbus.domain.runs.traces import attempt_span_id, attempt_uuid, run_span_id, run_uuid, trace_id
 from nimbus.engine.sending import RunExports
 from nimbus.ports import StoreUnavailableError, TelemetryNotSentError
 from nimbus.telemetry.engine import ExportMetrics

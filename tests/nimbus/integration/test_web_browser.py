@@ -17,10 +17,10 @@ from nimbus.access.oidc import GroupRole
 from nimbus.adapters.oidc import OidcProvider
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
-from nimbus.domain.access import AccessRole
+from nimbus.domain.cluster.access import AccessRole
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.scheduler.output_files import FolderFiles
 from nimbus.web.app import add_pages
 from nimbus.worker.data.folder_checks import MARK

@@ -12,13 +12,13 @@ import pytest
 
 from nimbus.api.services import ReadinessCheck
 from nimbus.config.settings import Shown
-from nimbus.domain.access import AccessRole, Token
-from nimbus.domain.catalog import PipelineState
+from nimbus.domain.cluster.access import AccessRole, Token
+from nimbus.domain.cluster.schedulers import ElectionRole, LeaderReport, LimitUse, TeamUse
+from nimbus.domain.cluster.settings import ClusterSettings, Hold, HoldOf
 from nimbus.domain.ids import BackfillId, DatasetName, PipelineName, RunId, WorkerId
-from nimbus.domain.pipeline import PipelineSpec, Schedule
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.schedulers import ElectionRole, LeaderReport, LimitUse, TeamUse
-from nimbus.domain.settings import ClusterSettings, Hold, HoldOf
+from nimbus.domain.pipelines.catalog import PipelineState
+from nimbus.domain.pipelines.pipeline import PipelineSpec, Schedule
+from nimbus.domain.runs.run import Run, RunState
 from nimbus.web.home.attention import failing_pipelines
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.web_pages import Parsed

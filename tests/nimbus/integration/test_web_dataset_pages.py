@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
-from nimbus.domain.datasets import MAX_SPANS
+from nimbus.domain.data.datasets import MAX_SPANS
+from nimbus.domain.data.publications import Partitioning, Publication, Read, Table
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.publications import Partitioning, Publication, Read, Table
-from nimbus.domain.run import RunState
+from nimbus.domain.pipelines.pipeline import PipelineSpec
+from nimbus.domain.runs.run import RunState
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.web_pages import LARGEST_PAGE, Parsed
 from tests.nimbus.integration.web_samples import datasets, layered

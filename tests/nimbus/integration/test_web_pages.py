@@ -14,14 +14,14 @@ from urllib.parse import quote, urldefrag, urljoin, urlsplit
 import httpx
 import pytest
 
-from nimbus.domain.access import AccessRole
-from nimbus.domain.cost import Cost
+from nimbus.domain.attempts.cost import Cost
+from nimbus.domain.attempts.slots import Claim, Slots
+from nimbus.domain.cluster.access import AccessRole
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.pipeline import TaskKind, TaskSpec
-from nimbus.domain.run import RunState
-from nimbus.domain.slots import Claim, Slots
-from nimbus.domain.task_run import Outcome, TaskRun, TaskState
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.pipelines.pipeline import TaskKind, TaskSpec
+from nimbus.domain.runs.run import RunState
+from nimbus.domain.runs.task_run import Outcome, TaskRun, TaskState
+from nimbus.domain.runs.tasks import Tasks
 from tests.nimbus.integration.conftest import T0
 from tests.nimbus.integration.web_pages import LARGEST_PAGE, Parsed
 from tests.nimbus.integration.web_samples import HOSTILE, HOSTILE_NAME, fan, finished, layered, part_done

@@ -16,15 +16,15 @@ import pytest
 
 from nimbus.api.routes.releases import DefinitionChangeModel
 from nimbus.definition.backfill_dates import dates_left, interval_of_date
-from nimbus.domain import revisions
-from nimbus.domain.access import AccessRole, Principal, PrincipalSource
-from nimbus.domain.backfill import BackfillState, Order
-from nimbus.domain.catalog import PipelineState
+from nimbus.domain.cluster import revisions
+from nimbus.domain.cluster.access import AccessRole, Principal, PrincipalSource
 from nimbus.domain.ids import PipelineName, RunId, WorkerId
-from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import CatchUp, Concurrency, PipelineSpec, Schedule
-from nimbus.domain.run import RunCause, RunState
+from nimbus.domain.pipelines.backfill import BackfillState, Order
+from nimbus.domain.pipelines.catalog import PipelineState
+from nimbus.domain.pipelines.interval_index import IntervalIndex
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import CatchUp, Concurrency, PipelineSpec, Schedule
+from nimbus.domain.runs.run import RunCause, RunState
 from nimbus.web.release import together
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.web_pages import LARGEST_PAGE, Parsed

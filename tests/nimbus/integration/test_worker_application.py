@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from nimbus.domain.attempts.slots import Holder
+from nimbus.domain.attempts.workers import Assignment, AssignmentKind
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.pipeline import SparkDeploy, SparkPlace, TaskKind
-from nimbus.domain.slots import Holder
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import Assignment, AssignmentKind
+from nimbus.domain.pipelines.pipeline import SparkDeploy, SparkPlace, TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker import settlement
 from nimbus.worker.application import bootstrap, submitted
 from nimbus.worker.application.gateway import Gateway

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.pipeline import SparkDeploy, SparkPlace, TaskKind
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.attempts.slots import End
+from nimbus.domain.pipelines.pipeline import SparkDeploy, SparkPlace, TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.localstack.s3 import S3Server
 from nimbus.worker.application.startup import data_token_for, token_for
 from tests.nimbus.cluster_bench import TARGET, ClusterBench, cluster_bench

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.pipeline import SparkDeploy, SparkPlace, TaskKind
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import SparkDeploy, SparkPlace, TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.ports import KeptLog
 from tests.nimbus.cluster_bench import TARGET, ClusterBench, cluster_bench
 

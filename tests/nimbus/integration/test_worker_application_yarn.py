@@ -16,10 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from nimbus.domain.attempts.slots import End
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.pipeline import SparkDeploy, SparkPlace, TaskKind
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import SparkDeploy, SparkPlace, TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.application.executor import ClusterTarget
 from nimbus.worker.application.spark_client import SparkClient
 from nimbus.worker.application.yarn import CONTAINER_VARIABLE, VARIABLES, YarnManager, hadoop_user

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.domain.pipeline import Isolation, TaskKind
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.attempts.slots import End
+from nimbus.domain.pipelines.pipeline import Isolation, TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.host import procfs
 from nimbus.worker.host.remains import EXECUTOR_VARIABLE
 from nimbus.worker.worker import Worker

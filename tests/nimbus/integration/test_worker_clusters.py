@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import AssignmentKind
+from nimbus.domain.attempts.workers import AssignmentKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.host.procfs import ProcessId, is_alive
 from nimbus.worker.launcher import launch
 from tests.nimbus.worker_bench import Bench, eventually

@@ -19,9 +19,9 @@ import pytest
 
 from nimbus.cli.doctor import Level
 from nimbus.cli.doctor.services import targets
-from nimbus.domain.pipeline import SparkMode, SparkPlace, TaskKind
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.attempts.slots import End
+from nimbus.domain.pipelines.pipeline import SparkMode, SparkPlace, TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.java import find_java
 from nimbus.worker.connect import server_folder
 from nimbus.worker.connect.plan import ConnectPlan, ConnectProvider

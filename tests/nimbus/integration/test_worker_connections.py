@@ -15,9 +15,9 @@ from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.paths import Paths
+from nimbus.domain.attempts.slots import Slots
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.slots import Slots
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.localstack.s3 import S3Server
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import StoreUnavailableError

@@ -16,12 +16,12 @@ import pytest
 
 from blobsync import S3Config, S3ObjectStore, Secret
 from nimbus.bootstrap.resources import SystemClock
+from nimbus.domain.data.publications import Table
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Isolation, Priority, TaskKind, TaskSpec
-from nimbus.domain.publications import Table
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.task_run import Attempt, Outcome, TaskRun
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.pipelines.pipeline import FailureStrategy, Isolation, Priority, TaskKind, TaskSpec
+from nimbus.domain.runs.run import Run, RunCause
+from nimbus.domain.runs.task_run import Attempt, Outcome, TaskRun
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.localstack.s3 import S3Server
 from nimbus.scheduler.output_deletion import LostOutputs
 from nimbus.worker.attempt.connections import open_logs, storage_environment

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.pipeline import SparkMode, TaskKind
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import SparkMode, TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.localstack.s3 import S3Server
 from nimbus.worker.connect.server import LocalServer, LocalServerSettings
 from tests.nimbus.worker_bench import Bench, eventually

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nimbus.domain.pipeline import Isolation
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import Isolation
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.host import procfs
 from nimbus.worker.host.remains import EXECUTOR_VARIABLE
 from nimbus.worker.worker import Worker

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.pipeline import Isolation, TaskKind
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.attempts.slots import End
+from nimbus.domain.pipelines.pipeline import Isolation, TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.host import files
 from nimbus.worker.launcher import ForkLauncher

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.domain.pipeline import Isolation, TaskKind
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import Isolation, TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.host import procfs
 from nimbus.worker.host.remains import EXECUTOR_VARIABLE
 from tests.nimbus.cluster_bench import cluster_bench

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.pipeline import Isolation, TaskKind
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.attempts.slots import End
+from nimbus.domain.pipelines.pipeline import Isolation, TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.java import find_java, java_version
 from nimbus.worker.environments import Environments, TaskEnvironment
 from tests.nimbus.worker_bench import Bench, RecordingRegistrations, eventually

@@ -14,8 +14,8 @@ from typing import Any
 import pyspark
 import pytest
 
-from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.localstack.ports import free_port
 from nimbus.ports import KeptLog
 from nimbus.worker.launcher import launch

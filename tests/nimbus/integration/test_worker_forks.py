@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.host import procfs
 from nimbus.worker.launcher import ForkLauncher

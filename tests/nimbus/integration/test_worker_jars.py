@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.pipeline import SparkMode, TaskKind
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import SparkMode, TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.application.late_conf import JARS
 from nimbus.worker.connect.plan import ConnectPlan
 from nimbus.worker.driver.files import driver_plan

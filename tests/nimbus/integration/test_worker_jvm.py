@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.pipeline import Limits, SparkReuse, TaskKind
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import jvm_release
+from nimbus.domain.attempts.slots import End
+from nimbus.domain.attempts.workers import jvm_release
+from nimbus.domain.pipelines.pipeline import Limits, SparkReuse, TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.host import procfs
 from nimbus.worker.host.procfs import ProcessId

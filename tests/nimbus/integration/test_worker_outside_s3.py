@@ -13,7 +13,7 @@ import yaml
 
 from nimbus.bootstrap.resources import open_bucket
 from nimbus.config import load_settings
-from nimbus.domain.publications import OutsideData
+from nimbus.domain.data.publications import OutsideData
 from nimbus.worker.data.outside import OutsideRefusedError, verify
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from typing import cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from nimbus.domain.pipeline import Isolation, Limits, TaskKind
-from nimbus.domain.slots import Holder
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import AssignmentKind
+from nimbus.domain.attempts.slots import Holder
+from nimbus.domain.attempts.workers import AssignmentKind
+from nimbus.domain.pipelines.pipeline import Isolation, Limits, TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.telemetry.worker import WorkerMetrics
 from nimbus.worker.host import procfs
 from nimbus.worker.host.files import remove_tree
@@ -380,7 +380,7 @@ subprocess.run([sys.executable, "-c", start])
 def test_claim_of_another_is_respected(bench: Bench, workers: list[Worker], tmp_path: Path) -> None:
     from datetime import UTC, datetime
 
-    from nimbus.domain.slots import Claim
+    from nimbus.domain.attempts.slots import Claim
 
     script = bench.script("main.py", WAITS)
     args = (str(tmp_path / "ran"), str(tmp_path / "gate"))

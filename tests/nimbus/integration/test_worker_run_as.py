@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from nimbus.domain.attempts.slots import End
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.pipeline import Isolation, TaskKind
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import Isolation, TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.localstack.s3 import S3Server
 from nimbus.worker import process_executor
 from nimbus.worker.host import procfs

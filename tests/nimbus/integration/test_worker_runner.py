@@ -17,10 +17,10 @@ from typing import Any
 import psutil
 import pytest
 
+from nimbus.domain.attempts.slots import Claim, End
 from nimbus.domain.ids import HostId
-from nimbus.domain.pipeline import FailureClass, Limits, TaskKind
-from nimbus.domain.slots import Claim, End
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import FailureClass, Limits, TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.host import procfs
 from nimbus.worker.host.files import read_if_there, write_once

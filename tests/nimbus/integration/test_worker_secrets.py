@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.access import SecretRules
-from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.cluster.access import SecretRules
+from nimbus.domain.pipelines.pipeline import TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.host import procfs
 from nimbus.worker.worker import Worker
 from tests.nimbus.worker_bench import Bench, eventually

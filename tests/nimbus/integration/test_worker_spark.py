@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from nimbus.domain.attempts.workers import Assignment
+from nimbus.domain.data.publications import OutsideData, Version
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.pipeline import Limits, TaskKind
-from nimbus.domain.publications import OutsideData, Version
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import Assignment
+from nimbus.domain.pipelines.pipeline import Limits, TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.launcher import launch
 from tests.nimbus.worker_bench import Bench, eventually
 

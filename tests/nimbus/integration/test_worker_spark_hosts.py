@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.attempts.slots import End
+from nimbus.domain.pipelines.pipeline import TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.s3 import S3Server
 from nimbus.worker.launcher import launch

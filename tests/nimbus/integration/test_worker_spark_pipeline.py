@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from nimbus.domain.pipeline import FailureClass, TaskKind
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import FailureClass, TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.launcher import launch
 from tests.nimbus.java_source import HAS_JAVAC, numbers_jar
 from tests.nimbus.worker_bench import SPARK, Bench, eventually

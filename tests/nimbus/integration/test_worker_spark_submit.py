@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.attempts.slots import End
+from nimbus.domain.pipelines.pipeline import TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.launcher import launch
 from tests.nimbus.java_source import compile_jar, needs_javac, numbers_jar
 from tests.nimbus.worker_bench import Bench, eventually

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.attempt.folder import AttemptFolder
 from tests.nimbus.worker_bench import Bench, eventually
 

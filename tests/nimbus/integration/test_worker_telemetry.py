@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from nimbus.domain.ids import AttemptId, RunId
-from nimbus.domain.pipeline import Isolation, SparkMode, TaskKind
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.traces import attempt_uuid, run_uuid, traceparent
+from nimbus.domain.pipelines.pipeline import Isolation, SparkMode, TaskKind
+from nimbus.domain.runs.task_run import Outcome
+from nimbus.domain.runs.traces import attempt_uuid, run_uuid, traceparent
 from nimbus.worker.application.startup import startup_document
 from nimbus.worker.driver.files import driver_plan
 from nimbus.worker.host import procfs

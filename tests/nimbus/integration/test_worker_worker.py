@@ -15,11 +15,11 @@ from prometheus_client import CollectorRegistry
 
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.s3_logs import S3LogArchive
+from nimbus.domain.attempts.slots import Claim
+from nimbus.domain.attempts.workers import AssignmentKind, WorkerInfo
 from nimbus.domain.ids import ReleaseDigest
-from nimbus.domain.pipeline import Isolation
-from nimbus.domain.slots import Claim
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import AssignmentKind, WorkerInfo
+from nimbus.domain.pipelines.pipeline import Isolation
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.ports import StoreUnavailableError
 from nimbus.telemetry.worker import WorkerMetrics
 from nimbus.worker.host import procfs

@@ -19,8 +19,12 @@ from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeClusterReader, TreeRegistrations
+from nimbus.domain.attempts.slots import Claim, End
+from nimbus.domain.attempts.workers import WorkerInfo
+from nimbus.domain.cluster.schedulers import ElectionRole, SchedulerInfo
+from nimbus.domain.cluster.schema import NEWEST_SCHEMA
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, TaskName, WorkerId
-from nimbus.domain.pipeline import (
+from nimbus.domain.pipelines.pipeline import (
     CatchUp,
     FailureStrategy,
     PipelineSpec,
@@ -29,11 +33,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
-from nimbus.domain.schema import NEWEST_SCHEMA
-from nimbus.domain.slots import Claim, End
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.engine import leader_term, loop
 from nimbus.engine.decision import ArchiveRun
 from nimbus.engine.policy import Policy

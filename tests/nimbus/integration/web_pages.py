@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from nimbus.domain.backfill import BackfillState
 from nimbus.domain.ids import AttemptId, TaskName
+from nimbus.domain.pipelines.backfill import BackfillState
 from tests.nimbus.integration.web_samples import (
     HOSTILE,
     backfill,

@@ -10,11 +10,19 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from nimbus.definition.backfill_dates import dates_left, interval_of_date
-from nimbus.domain.access import AccessRole, Principal, PrincipalSource
-from nimbus.domain.backfill import Backfill, BackfillRequest, Reprocess
-from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
+from nimbus.domain.cluster.access import AccessRole, Principal, PrincipalSource
+from nimbus.domain.cluster.terms import Adopted, EndCause, Leader, begun, ended
 from nimbus.domain.commands import CommandOutcome, CordonWorker, PausePipeline, StopRun
-from nimbus.domain.datasets import Dataset
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import (
+    Change,
+    OutsideData,
+    Partitioning,
+    Publication,
+    Read,
+    Version,
+    interval_text,
+)
 from nimbus.domain.ids import (
     AttemptId,
     BackfillId,
@@ -25,9 +33,11 @@ from nimbus.domain.ids import (
     TaskName,
     WorkerId,
 )
-from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import (
+from nimbus.domain.pipelines.backfill import Backfill, BackfillRequest, Reprocess
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState, ReleaseOf
+from nimbus.domain.pipelines.interval_index import IntervalIndex
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import (
     CatchUp,
     ParameterSpec,
     PipelineSpec,
@@ -36,19 +46,9 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.publications import (
-    Change,
-    OutsideData,
-    Partitioning,
-    Publication,
-    Read,
-    Version,
-    interval_text,
-)
-from nimbus.domain.run import DataCause, Run, RunCause, RunState
-from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
-from nimbus.domain.tasks import Tasks
-from nimbus.domain.terms import Adopted, EndCause, Leader, begun, ended
+from nimbus.domain.runs.run import DataCause, Run, RunCause, RunState
+from nimbus.domain.runs.task_run import Attempt, Outcome, TaskRun, TaskState
+from nimbus.domain.runs.tasks import Tasks
 from tests.nimbus.definitions import active, on_disk
 
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(2)>{{7*7}}\x1b[31m</pre></title>\u202e"""

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from nimbus.domain.pipeline import SparkDeploy, SparkPlace
-from nimbus.domain.slots import ClusterDriver
-from nimbus.domain.workers import Assignment
+from nimbus.domain.attempts.slots import ClusterDriver
+from nimbus.domain.attempts.workers import Assignment
+from nimbus.domain.pipelines.pipeline import SparkDeploy, SparkPlace
 from nimbus.worker.application.executor import ClusterTarget
 from nimbus.worker.application.kubernetes import NAME_VARIABLE, KubernetesManager
 from nimbus.worker.targets import SparkTarget, TargetKind

@@ -35,12 +35,12 @@ from nimbus.cli.options import object_store
 from nimbus.cli.pipeline.sources import read_sources
 from nimbus.config import load_settings
 from nimbus.definition.cron import fires_between
-from nimbus.domain.catalog import PipelineRecord, PipelineState, profile_of
+from nimbus.domain.cluster.settings import ClusterSettings
+from nimbus.domain.cluster.terms import Adopted, EndCause, Leader, Term, begun, ended
 from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.settings import ClusterSettings
-from nimbus.domain.terms import Adopted, EndCause, Leader, Term, begun, ended
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState, profile_of
+from nimbus.domain.pipelines.pipeline import PipelineSpec
 from nimbus.domain.writes import (
     CreatePipeline,
     CreateRun,

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from nimbus.definition.intervals import interval_of
-from nimbus.domain import lifecycle
-from nimbus.domain.alerts import Lateness
-from nimbus.domain.datasets import Dataset, versions_of
-from nimbus.domain.drafts import Draft, new_run
+from nimbus.domain.attempts.slots import End
+from nimbus.domain.cluster.alerts import Lateness
+from nimbus.domain.data.datasets import Dataset, versions_of
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.pipeline import FailureClass, PipelineSpec
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.interval_index import IntervalIndex
+from nimbus.domain.pipelines.pipeline import FailureClass, PipelineSpec
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.drafts import Draft, new_run
+from nimbus.domain.runs.run import Run, RunCause
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.templates.client import Templates
 
 _templates = Templates()

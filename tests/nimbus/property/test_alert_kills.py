@@ -14,11 +14,11 @@ from random import Random
 import pytest
 
 from nimbus.domain import writes as w
-from nimbus.domain.alerts import Alert, AlertEvent, NotifyRule, accepted, claimed
+from nimbus.domain.cluster.alerts import Alert, AlertEvent, NotifyRule, accepted, claimed
 from nimbus.domain.commands import StartRun
+from nimbus.domain.data.publications import Publication
 from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
-from nimbus.domain.publications import Publication
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.engine.decision import Answer, Decision, Effect, NoDecision, SendAlert
 from nimbus.engine.events import AlertTried
 from nimbus.engine.rules import alerts

@@ -16,9 +16,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nimbus.domain.attempts.slots import Claim, End, earlier, inherited
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.slots import Claim, End, earlier, inherited
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.ports import AttemptWithdrawnError
 from tests.nimbus.bench_board import BenchBoard
 

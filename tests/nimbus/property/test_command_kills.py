@@ -16,10 +16,10 @@ import pytest
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.ids import RunId
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.engine.decision import PrepareRelease, StorePurge, StoreVersions
 from nimbus.engine.events import Event, ReleasePrepared, StoredForCommand
-from nimbus.engine.rules import selections
+from nimbus.engine.rules.commands import selections
 from tests.nimbus.command_cases import CASES, FIRST, NEWER, SPEC, Case, P, stored
 from tests.nimbus.definitions import active, digest_of
 from tests.nimbus.dict_cluster import DictCluster, DictLeaderStore

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nimbus import pipeline_record, records
-from nimbus.domain import revisions
-from nimbus.domain.access import AccessRole, Token
-from nimbus.domain.backfill import Backfill, BackfillRequest, BackfillState
-from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.cluster import revisions
+from nimbus.domain.cluster.access import AccessRole, Token
+from nimbus.domain.cluster.settings import ClusterSettings
 from nimbus.domain.commands import SetOwner, SetVariable
 from nimbus.domain.ids import BackfillId, ReleaseDigest
-from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.pipelines.backfill import Backfill, BackfillRequest, BackfillState
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState
 from tests.nimbus.command_cases import SPEC, P
 from tests.nimbus.definitions import active
 from tests.nimbus.engine_bench import NOW, Bench

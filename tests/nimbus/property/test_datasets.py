@@ -17,17 +17,18 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain import datasets, lifecycle, run_number
 from nimbus.domain import writes as w
-from nimbus.domain.datasets import Dataset, versions_of
+from nimbus.domain.attempts.slots import End
+from nimbus.domain.data import datasets
+from nimbus.domain.data.datasets import Dataset, versions_of
+from nimbus.domain.data.publications import Partitioning, Publication, interval_in, interval_text
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.intervals import DataInterval, with_span
-from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.publications import Partitioning, Publication, interval_in, interval_text
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome, TaskRun
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.pipelines.intervals import DataInterval, with_span
+from nimbus.domain.pipelines.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.runs import lifecycle, run_number
+from nimbus.domain.runs.run import Run, RunCause
+from nimbus.domain.runs.task_run import Outcome, TaskRun
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules import datasets as rule
 from nimbus.engine.rules import run_starts

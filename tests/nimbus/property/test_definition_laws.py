@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from nimbus.config.problems import SuggestingError
 from nimbus.definition import InvalidDefinitionError, parse_definition
 from nimbus.definition.cron import check_cron, fires_between
-from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
-from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.run import RunCause
+from nimbus.domain.pipelines.parameters import InvalidParametersError, resolve_parameters
+from nimbus.domain.pipelines.pipeline import ParameterSpec, PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.runs.drafts import Draft, new_run
+from nimbus.domain.runs.run import RunCause
 from nimbus.templates.client import Templates
 from nimbus.templates.names import TemplateError
 from tests.thorough import examples

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nimbus.domain.access import (
+from nimbus.domain.cluster.access import (
     AccessGrant,
     AccessRole,
     Principal,

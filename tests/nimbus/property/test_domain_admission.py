@@ -12,15 +12,23 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nimbus.api.explain.task import ClusterFacts, why
-from nimbus.domain import lifecycle, schema
-from nimbus.domain.admission import Capacity, Grant, Wait, WaitReason, admit, by_rank, target_slots
+from nimbus.domain.attempts.slots import End
+from nimbus.domain.attempts.workers import Refusals, WorkerInfo, jvm_release
+from nimbus.domain.cluster import schema
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Priority, SparkDeploy, SparkPlace, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome, TaskRun
-from nimbus.domain.tasks import Tasks
-from nimbus.domain.workers import Refusals, WorkerInfo, jvm_release
+from nimbus.domain.pipelines.pipeline import (
+    FailureStrategy,
+    Priority,
+    SparkDeploy,
+    SparkPlace,
+    TaskKind,
+    TaskSpec,
+)
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import Run, RunCause
+from nimbus.domain.runs.task_run import Outcome, TaskRun
+from nimbus.domain.runs.tasks import Tasks
+from nimbus.domain.starts.admission import Capacity, Grant, Wait, WaitReason, admit, by_rank, target_slots
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules import assign
 from nimbus.engine.state import State

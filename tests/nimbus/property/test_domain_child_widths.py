@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nimbus.domain.child_runs import width_of
-from nimbus.domain.children import ChildSpec, Parent
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.places import top_of
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.task_run import TaskRun
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.pipelines.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.runs.child_runs import width_of
+from nimbus.domain.runs.children import ChildSpec, Parent
+from nimbus.domain.runs.run import Run, RunCause
+from nimbus.domain.runs.task_run import TaskRun
+from nimbus.domain.runs.tasks import Tasks
+from nimbus.domain.starts.places import top_of
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 MOST = 12

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nimbus.domain import lifecycle
+from nimbus.domain.attempts.slots import End
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import (
+from nimbus.domain.pipelines.pipeline import (
     FailureClass,
     FailureStrategy,
     Priority,
@@ -18,10 +18,10 @@ from nimbus.domain.pipeline import (
     TaskSpec,
     TriggerRule,
 )
-from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome, TaskRun, TaskState
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import Run, RunCause, RunState
+from nimbus.domain.runs.task_run import Outcome, TaskRun, TaskState
+from nimbus.domain.runs.tasks import Tasks
 
 MAX_INFRASTRUCTURE = 3
 START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -9,13 +9,13 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nimbus.domain import lifecycle
+from nimbus.domain.attempts.slots import End
 from nimbus.domain.ids import TaskName, WorkerId
-from nimbus.domain.pipeline import FailureClass
-from nimbus.domain.replay import as_at
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome, Settlement, TaskState
+from nimbus.domain.pipelines.pipeline import FailureClass
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.replay import as_at
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.task_run import Outcome, Settlement, TaskState
 from tests.nimbus.property.test_domain_lifecycle import START, runs
 
 STEP = timedelta(minutes=10)

@@ -8,8 +8,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.upstream import gaps
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.starts.upstream import gaps
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 LAST = 12

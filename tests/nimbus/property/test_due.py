@@ -23,17 +23,17 @@ from nimbus.definition import targets
 from nimbus.definition.cron import fires_after
 from nimbus.definition.intervals import interval_of
 from nimbus.definition.targets import KnownLacks, grid_of
-from nimbus.domain import due as domain
 from nimbus.domain import writes as w
-from nimbus.domain.catalog import PipelineRecord, PipelineState, Profile
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.drafts import Draft, new_run
-from nimbus.domain.due import Due, consumer_of
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import Partitioning, Read, Version, interval_text
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.intervals import DataInterval, earlier, gaps
-from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.publications import Partitioning, Read, Version, interval_text
-from nimbus.domain.run import Run
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState, Profile
+from nimbus.domain.pipelines.intervals import DataInterval, earlier, gaps
+from nimbus.domain.pipelines.pipeline import DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.runs.drafts import Draft, new_run
+from nimbus.domain.runs.run import Run
+from nimbus.domain.starts import due as domain
+from nimbus.domain.starts.due import Due, consumer_of
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules import due as rule
 from nimbus.engine.state import State

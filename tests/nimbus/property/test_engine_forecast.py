@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nimbus.definition.cron import fires_between
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.pipeline import Concurrency, Priority, Schedule, WhenFull
+from nimbus.domain.pipelines.pipeline import Concurrency, Priority, Schedule, WhenFull
 from nimbus.engine.forecast import Expected, Fate, Forecast, forecast
 
 AFTER = datetime(2026, 3, 28, 22, 59, tzinfo=UTC)

@@ -17,12 +17,12 @@ from prometheus_client import CollectorRegistry
 
 from nimbus.domain import writes as w
 from nimbus.domain.commands import StartRun
+from nimbus.domain.data.lineage import EventType, Family, LineageEvent, events, lineage_run
 from nimbus.domain.ids import AttemptId, ClusterId, RunId, TaskName
-from nimbus.domain.lineage import EventType, Family, LineageEvent, events, lineage_run
-from nimbus.domain.pipeline import Retries
-from nimbus.domain.run import Run
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.traces import (
+from nimbus.domain.pipelines.pipeline import Retries
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.task_run import Outcome
+from nimbus.domain.runs.traces import (
     Span,
     attempt_span_id,
     attempt_uuid,

@@ -20,8 +20,8 @@ import pytest
 
 from nimbus.definition.cron import fires_between, next_fire
 from nimbus.definition.intervals import interval_of, previous_fire
-from nimbus.domain.calendars import Calendar, OnHolidays
-from nimbus.domain.pipeline import Schedule
+from nimbus.domain.pipelines.calendars import Calendar, OnHolidays
+from nimbus.domain.pipelines.pipeline import Schedule
 from tests.thorough import at_most, sampled
 
 ZONES = [

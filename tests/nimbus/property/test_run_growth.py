@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from nimbus.adapters.store.runs import check_growth
 from nimbus.definition.models import MAX_TASKS
-from nimbus.domain import growth, lifecycle, wording
+from nimbus.domain import wording
+from nimbus.domain.attempts.slots import LONGEST, End
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import (
+from nimbus.domain.pipelines.pipeline import (
     FailureStrategy,
     Priority,
     Retries,
@@ -21,10 +22,10 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.slots import LONGEST, End
-from nimbus.domain.task_run import Outcome, TaskRun
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.runs import growth, lifecycle
+from nimbus.domain.runs.run import Run, RunCause
+from nimbus.domain.runs.task_run import Outcome, TaskRun
+from nimbus.domain.runs.tasks import Tasks
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 1, tzinfo=UTC)
 

@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nimbus import run_record
-from nimbus.domain import lifecycle
+from nimbus.domain.attempts.slots import LONGEST, End
+from nimbus.domain.data.publications import MAX_VALUE_BYTES, OutsideData, Read, Version
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import (
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import (
     FailureClass,
     FailureStrategy,
     Priority,
@@ -26,11 +27,10 @@ from nimbus.domain.pipeline import (
     TaskSpec,
     TriggerRule,
 )
-from nimbus.domain.publications import MAX_VALUE_BYTES, OutsideData, Read, Version
-from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.slots import LONGEST, End
-from nimbus.domain.task_run import Outcome, Settlement, TaskRun, TaskState
-from nimbus.domain.tasks import PAGE, Tasks
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import Run, RunCause, RunState
+from nimbus.domain.runs.task_run import Outcome, Settlement, TaskRun, TaskState
+from nimbus.domain.runs.tasks import PAGE, Tasks
 from nimbus.records import END, UnreadableRecordError
 
 NOW = datetime(2026, 3, 1, 12, 30, 15, 250_000, tzinfo=UTC)

@@ -15,18 +15,19 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 
-from nimbus.domain import datasets as domain
-from nimbus.domain import reads, selection
 from nimbus.domain import writes as w
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.due import Due, consumer_of
+from nimbus.domain.data import datasets as domain
+from nimbus.domain.data import reads
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import Accepted, OutsideData, Partitioning, Read, Version
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import Concurrency, DataStart, PipelineSpec, Retries, TaskKind, TaskSpec
-from nimbus.domain.publications import Accepted, OutsideData, Partitioning, Read, Version
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.run_number import next_number
-from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import Concurrency, DataStart, PipelineSpec, Retries, TaskKind, TaskSpec
+from nimbus.domain.runs import selection
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.run_number import next_number
+from nimbus.domain.runs.selection import Scope, Selection
+from nimbus.domain.runs.task_run import Outcome
+from nimbus.domain.starts.due import Due, consumer_of
 from nimbus.engine import history_lookups
 from nimbus.engine.decision import BuildRun, Decision, FindVersions
 from nimbus.engine.history_lookups import found_versions

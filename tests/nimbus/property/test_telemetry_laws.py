@@ -12,15 +12,22 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nimbus.domain import lifecycle
+from nimbus.domain.attempts.slots import Claim, End, Slots
+from nimbus.domain.data.lineage import EventType, Family, LineageEvent, events, lineage_run
 from nimbus.domain.ids import AttemptId, ClusterId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.lineage import EventType, Family, LineageEvent, events, lineage_run
-from nimbus.domain.pipeline import FailureClass, FailureStrategy, Priority, Retries, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.slots import Claim, End, Slots
-from nimbus.domain.task_run import Outcome, TaskRun, TaskState
-from nimbus.domain.tasks import PAGE, Tasks
-from nimbus.domain.traces import (
+from nimbus.domain.pipelines.pipeline import (
+    FailureClass,
+    FailureStrategy,
+    Priority,
+    Retries,
+    TaskKind,
+    TaskSpec,
+)
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import Run, RunCause, RunState
+from nimbus.domain.runs.task_run import Outcome, TaskRun, TaskState
+from nimbus.domain.runs.tasks import PAGE, Tasks
+from nimbus.domain.runs.traces import (
     attempt_span_id,
     attempt_uuid,
     dropped,

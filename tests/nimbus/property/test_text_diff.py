@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nimbus.domain.release_files import TooDifferentError, unified_diff
+from nimbus.domain.pipelines.release_files import TooDifferentError, unified_diff
 
 _LINES = st.lists(
     st.sampled_from(["a", "b", "c", "", "+x", "-y", " z", "@@ -1 +1 @@", "\r", "\u2028"]), max_size=40

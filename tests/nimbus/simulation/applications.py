@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from nimbus.domain.attempts.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.ports import AttemptWithdrawnError
 from nimbus.worker import settlement
 from nimbus.worker.application import submitted

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nimbus.domain import lifecycle
 from nimbus.domain.commands import (
     ActOnSelection,
     PausePipeline,
@@ -14,10 +13,11 @@ from nimbus.domain.commands import (
     StopRun,
     UncordonWorker,
 )
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.publications import Read
-from nimbus.domain.reads import ReadError, missing, to_pin
-from nimbus.domain.run import Run
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import Read
+from nimbus.domain.data.reads import ReadError, missing, to_pin
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import Run
 from tests.nimbus.simulation.catalog import POOLS, SPECS
 from tests.nimbus.simulation.laws import Law, hold
 from tests.nimbus.simulation.ledger_alerts import ENDED

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from nimbus.domain.alerts import AlertEvent, NotifyRule
-from nimbus.domain.calendars import Calendar, OnHolidays
-from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf, profile_of
-from nimbus.domain.children import ChildSpec
-from nimbus.domain.due import Due, consumer_of
+from nimbus.domain.cluster.alerts import AlertEvent, NotifyRule
+from nimbus.domain.cluster.schema import NEWEST_SCHEMA as NEWEST
+from nimbus.domain.data.publications import Accepted, Partitioning, Publication, Read
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, TaskName
-from nimbus.domain.pipeline import (
+from nimbus.domain.pipelines.calendars import Calendar, OnHolidays
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState, ReleaseOf, profile_of
+from nimbus.domain.pipelines.pipeline import (
     CatchUp,
     Concurrency,
     DataStart,
@@ -29,9 +29,9 @@ from nimbus.domain.pipeline import (
     TriggerRule,
     WhenFull,
 )
-from nimbus.domain.publications import Accepted, Partitioning, Publication, Read
-from nimbus.domain.schema import NEWEST_SCHEMA as NEWEST
-from nimbus.domain.waits import SELF, DataSource, DataWait, OnFailed, PipelineWait
+from nimbus.domain.runs.children import ChildSpec
+from nimbus.domain.starts.due import Due, consumer_of
+from nimbus.domain.starts.waits import SELF, DataSource, DataWait, OnFailed, PipelineWait
 from tests.nimbus.simulation.clocks import START
 
 FIRST, SECOND = ReleaseDigest("1" * 64), ReleaseDigest("2" * 64)

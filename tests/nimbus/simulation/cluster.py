@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nimbus.attempt import model as m
+from nimbus.domain.attempts.slots import Claim, ClusterDriver, Holder
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.slots import Claim, ClusterDriver, Holder
 from nimbus.ports import AttemptWithdrawnError
 from nimbus.worker.application.manager import ClusterUnreachableError, DriverState, DriverStatus
 from tests.nimbus.attempts.driver import hold

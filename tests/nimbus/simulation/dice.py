@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from nimbus.attempt.model import NEVER_S
-from nimbus.domain.pipeline import FailureClass
+from nimbus.domain.pipelines.pipeline import FailureClass
 
 
 class Dice:

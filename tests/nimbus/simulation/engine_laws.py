@@ -7,16 +7,16 @@ from collections.abc import Iterator, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nimbus.domain import lifecycle
-from nimbus.domain.admission import by_rank, held_behind
-from nimbus.domain.child_runs import is_under_way
-from nimbus.domain.children import ItemState
+from nimbus.domain.attempts.slots import Slots
+from nimbus.domain.data.reads import to_pin
 from nimbus.domain.ids import AttemptId, CommandId, WorkerId
-from nimbus.domain.reads import to_pin
-from nimbus.domain.run import Places, RunState
-from nimbus.domain.slots import Slots
-from nimbus.domain.timing import not_before
-from nimbus.domain.waits import DataProbe, looks_of
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.child_runs import is_under_way
+from nimbus.domain.runs.children import ItemState
+from nimbus.domain.runs.run import Places, RunState
+from nimbus.domain.starts.admission import by_rank, held_behind
+from nimbus.domain.starts.timing import not_before
+from nimbus.domain.starts.waits import DataProbe, looks_of
 from nimbus.engine.decision import Decision, LookAt, NoDecision
 from nimbus.engine.rules import ask
 from nimbus.engine.state import State

@@ -12,7 +12,7 @@ from nimbus.api.explain.task import ClusterFacts
 from nimbus.api.routes.explanations import explained_run, pipeline_view
 from nimbus.domain.commands import StartRun
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.run import Run
+from nimbus.domain.runs.run import Run
 from nimbus.engine.decision import BuildRun, FindVersions, PrepareRelease, RenderTask
 from tests.nimbus.simulation.catalog import MAX_RUNNING
 from tests.nimbus.simulation.laws import Law, hold

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nimbus.domain.attempts.slots import Claim, End
 from nimbus.domain.ids import AttemptId, HostId, WorkerId
-from nimbus.domain.slots import Claim, End
 from nimbus.worker.application.submitted import SubmissionRecord
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
-from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId
-from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.task_run import TaskState
+from nimbus.domain.pipelines.catalog import PipelineState
+from nimbus.domain.runs.run import Run, RunCause, RunState
+from nimbus.domain.runs.task_run import TaskState
 from tests.nimbus.dict_cluster import World as Records
 from tests.nimbus.simulation import places
 from tests.nimbus.simulation.laws import Law, hold

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from nimbus.domain import writes as w
-from nimbus.domain.alerts import Alert, AlertState
+from nimbus.domain.cluster.alerts import Alert, AlertState
 from nimbus.domain.ids import BackfillId, PipelineName
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.task_run import Outcome, TaskRun, TaskState
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.task_run import Outcome, TaskRun, TaskState
 from tests.nimbus.dict_cluster import World as Records
 from tests.nimbus.simulation.laws import Law, hold
 

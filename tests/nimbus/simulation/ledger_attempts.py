@@ -6,12 +6,12 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from nimbus.domain import writes as w
+from nimbus.domain.attempts.slots import Claim, End, Slots
+from nimbus.domain.attempts.workers import Assignment, AssignmentKind
 from nimbus.domain.ids import AttemptId, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, TriggerRule
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.slots import Claim, End, Slots
-from nimbus.domain.task_run import Outcome, TaskState
-from nimbus.domain.workers import Assignment, AssignmentKind
+from nimbus.domain.pipelines.pipeline import FailureStrategy, TriggerRule
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.task_run import Outcome, TaskState
 from tests.nimbus.simulation.catalog import TARGET_SLOTS
 from tests.nimbus.simulation.laws import Law, hold
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from nimbus.definition.backfill_dates import dates_left
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
-from nimbus.domain.backfill import Backfill, BackfillState
 from nimbus.domain.ids import BackfillId
-from nimbus.domain.run import Run
+from nimbus.domain.pipelines.backfill import Backfill, BackfillState
+from nimbus.domain.runs.run import Run
 from tests.nimbus.simulation.laws import Law, hold
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nimbus.domain import writes as w
-from nimbus.domain.child_runs import child_of, spec_of
-from nimbus.domain.children import ItemState, Parent
 from nimbus.domain.ids import RunId, TaskName
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.task_run import TaskRun
+from nimbus.domain.runs.child_runs import child_of, spec_of
+from nimbus.domain.runs.children import ItemState, Parent
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.task_run import TaskRun
 from tests.nimbus.simulation.laws import Law, hold
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
-from nimbus.domain.child_runs import child_of
-from nimbus.domain.datasets import partition_of
+from nimbus.domain.data.datasets import partition_of
+from nimbus.domain.data.publications import NO_SOURCE, Version
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.publications import NO_SOURCE, Version
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.task_run import TaskRun, TaskState
+from nimbus.domain.runs.child_runs import child_of
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.task_run import TaskRun, TaskState
 from tests.nimbus.simulation.laws import Law, hold
 
 if TYPE_CHECKING:

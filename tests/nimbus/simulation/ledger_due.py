@@ -10,12 +10,12 @@ from nimbus.definition.cron import fires_after, next_fire
 from nimbus.definition.intervals import interval_of
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
-from nimbus.domain.catalog import PipelineState
-from nimbus.domain.due import Due
+from nimbus.domain.data.publications import interval_in, interval_text
 from nimbus.domain.ids import DatasetName, PipelineName
-from nimbus.domain.intervals import gaps
-from nimbus.domain.publications import interval_in, interval_text
-from nimbus.domain.run import Run, RunCause
+from nimbus.domain.pipelines.catalog import PipelineState
+from nimbus.domain.pipelines.intervals import gaps
+from nimbus.domain.runs.run import Run, RunCause
+from nimbus.domain.starts.due import Due
 from tests.nimbus.simulation.catalog import CONSUMERS, FOLLOWING, WINDOWED
 from tests.nimbus.simulation.laws import Law, hold
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from nimbus.domain import writes as w
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.task_run import TaskRun, TaskState
-from nimbus.domain.waits import PipelineWait
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.task_run import TaskRun, TaskState
+from nimbus.domain.starts.waits import PipelineWait
 from tests.nimbus.simulation.laws import Law, hold
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.task_run import TaskState
+from nimbus.domain.runs.run import Run, RunCause
+from nimbus.domain.runs.task_run import TaskState
 from tests.nimbus.simulation.catalog import STREAM
 from tests.nimbus.simulation.laws import Law, hold
 

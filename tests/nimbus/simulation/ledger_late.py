@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from nimbus.domain import writes as w
-from nimbus.domain.alerts import Alert, AlertEvent
+from nimbus.domain.cluster.alerts import Alert, AlertEvent
 from nimbus.domain.ids import RunId
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.task_run import Attempt
-from nimbus.domain.timing import waits_since
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.task_run import Attempt
+from nimbus.domain.starts.timing import waits_since
 from tests.nimbus.simulation.laws import Law, hold
 
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
-from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.child_runs import NO_WORKER
 from nimbus.domain.commands import DecideApproval
 from nimbus.domain.ids import AttemptId, PipelineName, RunId
-from nimbus.domain.pipeline import FailureClass, TaskKind, TriggerRule
-from nimbus.domain.places import run_rank
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.task_run import Outcome, TaskRun, TaskState
-from nimbus.domain.timing import gives_up_at, queue_ends_at
-from nimbus.domain.waits import DataProbe, looks_of
+from nimbus.domain.pipelines.catalog import PipelineRecord
+from nimbus.domain.pipelines.pipeline import FailureClass, TaskKind, TriggerRule
+from nimbus.domain.runs.child_runs import NO_WORKER
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.task_run import Outcome, TaskRun, TaskState
+from nimbus.domain.starts.places import run_rank
+from nimbus.domain.starts.timing import gives_up_at, queue_ends_at
+from nimbus.domain.starts.waits import DataProbe, looks_of
 from tests.nimbus.simulation import places
 from tests.nimbus.simulation.catalog import MAX_RUNNING
 from tests.nimbus.simulation.laws import Law, hold

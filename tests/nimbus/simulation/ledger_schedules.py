@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from nimbus.definition.cron import fires_between, next_fire
 from nimbus.domain import writes as w
-from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.cluster.settings import ClusterSettings
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.pipeline import CatchUp, Schedule, WhenFull
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState
+from nimbus.domain.pipelines.pipeline import CatchUp, Schedule, WhenFull
+from nimbus.domain.runs.run import Run, RunCause
 from tests.nimbus.simulation.catalog import CALENDAR, STREAM, first_records
 from tests.nimbus.simulation.laws import Law, hold
 

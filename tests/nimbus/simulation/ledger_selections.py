@@ -8,7 +8,7 @@ from itertools import islice
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.ids import CommandId
-from nimbus.engine.rules import selections
+from nimbus.engine.rules.commands import selections
 from tests.nimbus.simulation.laws import Law, hold
 
 

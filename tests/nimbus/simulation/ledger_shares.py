@@ -6,12 +6,12 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from nimbus.domain import writes as w
-from nimbus.domain.admission import need_of
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.lifecycle import is_ready
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.task_run import TaskRun
-from nimbus.domain.timing import not_before
+from nimbus.domain.runs.lifecycle import is_ready
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.task_run import TaskRun
+from nimbus.domain.starts.admission import need_of
+from nimbus.domain.starts.timing import not_before
 from nimbus.engine.state import State
 from nimbus.engine.work_queue import Key
 from tests.nimbus.simulation import places

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nimbus.domain import writes as w
-from nimbus.domain.terms import Term
+from nimbus.domain.cluster.terms import Term
 from tests.nimbus.simulation.laws import Law, hold
 
 

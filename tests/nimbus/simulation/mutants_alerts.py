@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from nimbus.domain import writes as w
-from nimbus.domain.alerts import claimed
+from nimbus.domain.cluster.alerts import claimed
 from nimbus.engine.decision import Decision
 from nimbus.engine.leader_term import LeaderTerm
 from nimbus.engine.rules import alerts, assign, lateness, raised_alerts

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from nimbus.domain import admission, lifecycle, needs, supervision
 from nimbus.domain import writes as w
-from nimbus.domain.pipeline import TriggerRule
-from nimbus.domain.supervision import Idle
-from nimbus.domain.task_run import Outcome, TaskRun, TaskState
+from nimbus.domain.attempts import supervision
+from nimbus.domain.attempts.supervision import Idle
+from nimbus.domain.pipelines.pipeline import TriggerRule
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.task_run import Outcome, TaskRun, TaskState
+from nimbus.domain.starts import admission, needs
 from nimbus.engine.leader_term import LeaderTerm
 from nimbus.engine.ready import Needs
 from nimbus.engine.rules import assign, attempts

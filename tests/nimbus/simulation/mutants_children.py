@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from nimbus.domain import child_runs, lifecycle
 from nimbus.domain import writes as w
-from nimbus.domain.children import ItemState
-from nimbus.domain.task_run import TaskState
+from nimbus.domain.runs import child_runs, lifecycle
+from nimbus.domain.runs.children import ItemState
+from nimbus.domain.runs.task_run import TaskState
 from nimbus.engine.decision import Decision
 from nimbus.engine.leader_term import LeaderTerm
 from nimbus.engine.state.runs import Runs

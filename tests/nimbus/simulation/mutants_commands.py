@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from nimbus.domain import lifecycle, selection
 from nimbus.domain.commands import part_of
-from nimbus.domain.task_run import TaskState
+from nimbus.domain.runs import lifecycle, selection
+from nimbus.domain.runs.task_run import TaskState
 from nimbus.domain.writes import PutCommand
 from nimbus.engine.leader_term import LeaderTerm
-from nimbus.engine.rules import commands, run_commands, selections
+from nimbus.engine.rules.commands import answers, selections
+from nimbus.engine.rules.commands import runs as run_commands
 from nimbus.engine.state.commands import Commands
 from nimbus.engine.state.runs import Runs
 from nimbus.engine.state.tasks import WaitingTasks
@@ -103,7 +104,7 @@ def selection_begins_again_with_the_next_leader() -> Iterator[None]:
         parts, rest = original(queued, command, *args)
         return parts, replace(rest, queued=command.queued) if rest.targets else rest
 
-    with replaced(commands, next_parts=next_parts):
+    with replaced(answers, next_parts=next_parts):
         yield
 
 
@@ -116,7 +117,7 @@ def selection_loses_its_last_targets() -> Iterator[None]:
         parts, rest = original(queued, command, *args)
         return parts, replace(rest, targets={}) if len(rest.targets) < selections.PARTS_AT_ONCE else rest
 
-    with replaced(commands, next_parts=next_parts):
+    with replaced(answers, next_parts=next_parts):
         yield
 
 

@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from nimbus.domain import writes as w
-from nimbus.domain.datasets import Dataset, published_by
-from nimbus.domain.publications import earlier
-from nimbus.domain.run_number import next_number
+from nimbus.domain.data.datasets import Dataset, published_by
+from nimbus.domain.data.publications import earlier
+from nimbus.domain.runs.run_number import next_number
 from nimbus.engine import history_lookups
 from nimbus.engine.decision import StoreVersions
 from nimbus.engine.leader_term import LeaderTerm
-from nimbus.engine.rules import dataset_commands, datasets, reads
+from nimbus.engine.rules import datasets, reads
+from nimbus.engine.rules.commands import datasets as dataset_commands
 from nimbus.engine.state import tasks
 from nimbus.engine.state.tasks import WaitingTasks
 from tests.nimbus.simulation import scheduler

@@ -9,11 +9,12 @@ from typing import Any
 from nimbus.adapters.store import datasets as store
 from nimbus.definition import targets
 from nimbus.domain import writes as w
-from nimbus.domain.catalog import PipelineState
-from nimbus.domain.due import Due
+from nimbus.domain.pipelines.catalog import PipelineState
+from nimbus.domain.starts.due import Due
 from nimbus.engine.decision import Decision
 from nimbus.engine.leader_term import LeaderTerm
-from nimbus.engine.rules import due, pipeline_commands, schedules
+from nimbus.engine.rules import due, schedules
+from nimbus.engine.rules.commands import pipelines as pipeline_commands
 from nimbus.engine.state.catalog import Catalog
 from tests.nimbus.simulation.mutant import mutant, replaced
 from tests.nimbus.simulation.mutants_leaders import in_two

@@ -8,8 +8,8 @@ from typing import Any
 
 from nimbus.api.explain import admission, facts
 from nimbus.api.explain import task as task_rules
-from nimbus.domain.admission import Grant
-from nimbus.domain.schedulers import LeaderReport
+from nimbus.domain.cluster.schedulers import LeaderReport
+from nimbus.domain.starts.admission import Grant
 from tests.nimbus.simulation.mutant import mutant, replaced
 
 

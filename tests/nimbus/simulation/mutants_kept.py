@@ -7,11 +7,11 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
+from nimbus.domain.runs import lifecycle
 from nimbus.engine.decision import Decision
 from nimbus.engine.leader_term import LeaderTerm
-from nimbus.engine.rules import pipeline_commands
+from nimbus.engine.rules.commands import pipelines as pipeline_commands
 from tests.nimbus.simulation.mutant import mutant, replaced
 from tests.nimbus.simulation.mutants_leaders import in_two
 

@@ -8,17 +8,19 @@ from types import MappingProxyType
 from typing import Any
 
 from nimbus.adapters.store.leader_store import TreeLeaderStore
-from nimbus.domain import places, upstream
-from nimbus.domain import terms as records_of_terms
 from nimbus.domain import writes as w
-from nimbus.domain.catalog import Skips
-from nimbus.domain.run import Places, RunState
-from nimbus.domain.task_run import TaskState
+from nimbus.domain.cluster import terms as records_of_terms
+from nimbus.domain.pipelines.catalog import Skips
+from nimbus.domain.runs.run import Places, RunState
+from nimbus.domain.runs.task_run import TaskState
+from nimbus.domain.starts import places, upstream
 from nimbus.engine import leader_term
 from nimbus.engine.decision import Decision, NoDecision, ResignLeadership
 from nimbus.engine.leader_term import LeaderTerm
 from nimbus.engine.looks import Looks
-from nimbus.engine.rules import commands, pipeline_commands, run_ends, run_starts, schedules, terms
+from nimbus.engine.rules import run_ends, run_starts, schedules, terms
+from nimbus.engine.rules.commands import answers
+from nimbus.engine.rules.commands import pipelines as pipeline_commands
 from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.state import State, runs
 from nimbus.engine.state.attempts import PoolUse
@@ -75,7 +77,7 @@ def command_done_before_it_is_consumed() -> Iterator[None]:
     def consumed(*_args: Any, writes: Any = (), effects: Any = (), **_others: Any) -> Decision:
         return Decision(name="done", writes=writes, effects=effects)
 
-    with replaced(commands, _consumed=consumed):
+    with replaced(answers, _consumed=consumed):
         yield
 
 

@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from nimbus.definition import cron
-from nimbus.domain.catalog import PipelineRecord, Profile
-from nimbus.domain.drafts import Draft
-from nimbus.domain.pipeline import Scheduled
+from nimbus.domain.pipelines.catalog import PipelineRecord, Profile
+from nimbus.domain.pipelines.pipeline import Scheduled
+from nimbus.domain.runs.drafts import Draft
 from nimbus.engine import state as states
-from nimbus.engine.rules import pipeline_commands, schedules, settings
+from nimbus.engine.rules import schedules
+from nimbus.engine.rules.commands import pipelines as pipeline_commands
+from nimbus.engine.rules.commands import settings
 from tests.nimbus.simulation.mutant import mutant, replaced
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from nimbus.definition.cron import fires_between
-from nimbus.domain import lifecycle
+from nimbus.domain.runs import lifecycle
 from nimbus.domain.writes import PutRun
 from nimbus.engine.decision import Decision, NoDecision
-from nimbus.engine.rules import run_starts, schedules, settings
+from nimbus.engine.rules import run_starts, schedules
+from nimbus.engine.rules.commands import settings
 from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.state import State
 from nimbus.engine.state.catalog import Catalog

@@ -7,14 +7,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from nimbus.domain import commands as c
-from nimbus.domain.backfill import BackfillRequest, BackfillState, OnFailure, Order, Reprocess
+from nimbus.domain.cluster.settings import Hold, HoldOf
 from nimbus.domain.ids import BackfillId, CommandId, PipelineName, RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.lifecycle import is_ready
-from nimbus.domain.run import Run
-from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.settings import Hold, HoldOf
-from nimbus.domain.task_run import TaskState
+from nimbus.domain.pipelines.backfill import BackfillRequest, BackfillState, OnFailure, Order, Reprocess
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.runs.lifecycle import is_ready
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.selection import Scope, Selection
+from nimbus.domain.runs.task_run import TaskState
 from tests.nimbus.simulation.catalog import (
     CALENDAR,
     CALENDARS,

@@ -1,14 +1,14 @@
-"""Who holds a place of a limit, computed from the tasks alone: a second opinion on `nimbus.domain.places`."""
+"""Who holds a place of a limit, from the tasks alone: a second opinion on `nimbus.domain.starts.places`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Set
 
-from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.cluster.settings import Hold, HoldOf
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.settings import Hold, HoldOf
-from nimbus.domain.task_run import TaskRun, TaskState
+from nimbus.domain.pipelines.catalog import PipelineRecord
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.task_run import TaskRun, TaskState
 from tests.nimbus.simulation.catalog import MAX_RUNNING
 
 

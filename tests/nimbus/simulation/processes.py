@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from nimbus.attempt import model as m
 from nimbus.attempt.life import Pace
-from nimbus.domain.slots import Holder
+from nimbus.domain.attempts.slots import Holder
 from tests.nimbus.attempts.driver import hold
 from tests.nimbus.simulation.shell import Shell
 from tests.nimbus.simulation.zookeeper import Session

@@ -11,22 +11,22 @@ from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
 from leader import Leadership, Participant
-from nimbus.domain.alerts import Alert, DeliveryFailure
-from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.attempts.slots import Slots
+from nimbus.domain.attempts.supervision import Timings
+from nimbus.domain.cluster.alerts import Alert, DeliveryFailure
 from nimbus.domain.commands import CommandOutcome
-from nimbus.domain.drafts import Draft, copied, new_run
+from nimbus.domain.data.outputs import committed_results
+from nimbus.domain.data.reads import ReadError
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.lifecycle import begin
-from nimbus.domain.outputs import committed_results
-from nimbus.domain.parameters import InvalidParametersError
-from nimbus.domain.pipeline import TaskSpec
-from nimbus.domain.reads import ReadError
-from nimbus.domain.run import Run
-from nimbus.domain.selection import entered
-from nimbus.domain.slots import Slots
-from nimbus.domain.supervision import Timings
-from nimbus.domain.waits import DataProbe, ProbeResult
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.parameters import InvalidParametersError
+from nimbus.domain.pipelines.pipeline import TaskSpec
+from nimbus.domain.runs.drafts import Draft, copied, new_run
+from nimbus.domain.runs.lifecycle import begin
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.selection import entered
+from nimbus.domain.starts.waits import DataProbe, ProbeResult
 from nimbus.engine import events as e
 from nimbus.engine.decision import (
     ArchiveOutcomes,

@@ -10,8 +10,8 @@ from zlib import crc32
 
 from nimbus.attempt import model as m
 from nimbus.attempt.life import Life, Pace
-from nimbus.domain.slots import Claim, End, Holder
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.attempts.slots import Claim, End, Holder
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.ports import AttemptWithdrawnError
 from nimbus.worker.attempt.verdict import judge
 from tests.nimbus.attempts.driver import Driver, hold

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nimbus.domain import datasets
 from nimbus.domain.commands import ActivatePipeline
-from nimbus.engine.rules import selections
+from nimbus.domain.data import datasets
+from nimbus.engine.rules.commands import selections
 from tests.nimbus.attempts.driver import BrokenLawError
 from tests.nimbus.simulation.calm import calm_down
 from tests.nimbus.simulation.catalog import FIRST, STREAM

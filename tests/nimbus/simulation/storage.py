@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
-from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import CommandOutcome
-from nimbus.domain.datasets import versions_of
+from nimbus.domain.data.datasets import versions_of
+from nimbus.domain.data.publications import Version, interval_in
 from nimbus.domain.ids import CommandId, DatasetName, RunId
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.publications import Version, interval_in
-from nimbus.domain.run import Run
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import PipelineSpec
+from nimbus.domain.runs.run import Run
 from tests.nimbus.simulation.laws import Law, hold
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from leader import Leadership
 from nimbus.domain import writes as w
+from nimbus.domain.attempts.slots import Slots
+from nimbus.domain.attempts.workers import WorkerInfo
 from nimbus.domain.ids import AttemptId, CommandId, WorkerId
-from nimbus.domain.slots import Slots
-from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import (
     CatalogPart,
     LoadedPart,

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from nimbus.domain.attempts.slots import Claim, End, Holder
+from nimbus.domain.attempts.workers import Assignment, AssignmentKind, WorkerInfo
 from nimbus.domain.ids import AttemptId, WorkerId
-from nimbus.domain.slots import Claim, End, Holder
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker import settlement
 from nimbus.worker.executor import Sight, collect
 from tests.nimbus.simulation.applications import Applications

@@ -10,9 +10,9 @@ from random import Random
 from prometheus_client import CollectorRegistry
 
 from nimbus.api.services import ApiServices
+from nimbus.domain.cluster.schedulers import ElectionRole, SchedulerInfo
+from nimbus.domain.cluster.settings import ClusterCalendar, ClusterSettings, TeamShare
 from nimbus.domain.ids import AttemptId, HostId, WorkerId
-from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
-from nimbus.domain.settings import ClusterCalendar, ClusterSettings, TeamShare
 from nimbus.telemetry.engine import EngineMetrics
 from tests.nimbus.attempts.driver import Driver
 from tests.nimbus.simulation.catalog import (

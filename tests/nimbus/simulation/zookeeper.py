@@ -9,10 +9,10 @@ from typing import cast
 
 from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.adapters.store.cluster import TreeRegistrations
+from nimbus.domain.attempts.slots import Claim, ClusterDriver, End, Slots
+from nimbus.domain.attempts.workers import WorkerInfo
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import AttemptId, CommandId
-from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
-from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError
 from tests.nimbus.dict_cluster import ROOT, Always, DictCluster, World
 from tests.nimbus.dict_store import DictCalls

@@ -7,11 +7,18 @@ from datetime import UTC, datetime
 from itertools import count
 
 from nimbus.domain import writes as w
-from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.attempts.workers import WorkerInfo
 from nimbus.domain.commands import Command, QueuedCommand, StartRun
 from nimbus.domain.ids import CommandId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import CatchUp, ParameterSpec, PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.pipelines.catalog import PipelineRecord
+from nimbus.domain.pipelines.pipeline import (
+    CatchUp,
+    ParameterSpec,
+    PipelineSpec,
+    Schedule,
+    TaskKind,
+    TaskSpec,
+)
 from nimbus.engine.decision import BuildRun, Decision
 from nimbus.engine.rules import ask, next_key
 from nimbus.engine.state import State

@@ -22,7 +22,7 @@ from nimbus.access.gate import (
 )
 from nimbus.access.oidc import Grants, GroupRole
 from nimbus.api.access import cookie
-from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource, Token
+from nimbus.domain.cluster.access import AccessDeniedError, AccessRole, Principal, PrincipalSource, Token
 from nimbus.domain.commands import (
     Abdicate,
     CommandKind,

@@ -9,13 +9,13 @@ from nimbus.api.explain.queue import QueueView
 from nimbus.api.explain.task import ClusterFacts, why
 from nimbus.api.runs.models import children_model, run_summary
 from nimbus.api.runs.replay import children_list
-from nimbus.domain.admission import Capacity
 from nimbus.domain.commands import StartRun
 from nimbus.domain.ids import RunId, TaskName
-from nimbus.domain.pipeline import Concurrency
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import Concurrency
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.selection import Scope, Selection
+from nimbus.domain.runs.task_run import Outcome
+from nimbus.domain.starts.admission import Capacity
 from tests.nimbus.children_stage import LOAD, NOW, PARENT, Stage, parent, starting
 
 FAN = TaskName("fan")

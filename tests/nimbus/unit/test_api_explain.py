@@ -12,11 +12,13 @@ import pytest
 from nimbus.api.explain import run as explain_run
 from nimbus.api.explain.queue import QueueView
 from nimbus.api.explain.task import ClusterFacts, why, why_run
-from nimbus.domain import lifecycle, schema
-from nimbus.domain.admission import Capacity, by_rank, target_slots
+from nimbus.domain.attempts.slots import Claim, ClusterDriver, End, Slots
+from nimbus.domain.attempts.supervision import Timings
+from nimbus.domain.attempts.workers import Refusals, WorkerInfo
+from nimbus.domain.cluster import schema
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import (
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import (
     FailureClass,
     FailureStrategy,
     Priority,
@@ -26,13 +28,12 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import Paused, Places, Run, RunCause, RunState
-from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
-from nimbus.domain.supervision import Timings
-from nimbus.domain.task_run import Outcome, Reused, Settlement, TaskRun, TaskState
-from nimbus.domain.tasks import Tasks
-from nimbus.domain.waits import SELF, DataSource, DataWait, LastProbe, PipelineWait
-from nimbus.domain.workers import Refusals, WorkerInfo
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import Paused, Places, Run, RunCause, RunState
+from nimbus.domain.runs.task_run import Outcome, Reused, Settlement, TaskRun, TaskState
+from nimbus.domain.runs.tasks import Tasks
+from nimbus.domain.starts.admission import Capacity, by_rank, target_slots
+from nimbus.domain.starts.waits import SELF, DataSource, DataWait, LastProbe, PipelineWait
 from tests.nimbus.pool_holders import pool_holders
 
 NOW = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)

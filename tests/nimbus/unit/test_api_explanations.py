@@ -14,8 +14,9 @@ from nimbus.api.explain import run as explain_run
 from nimbus.api.explain.run import ExplanationModel, ReasonModel
 from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.routes.explanations import explained_pipeline, explained_run
-from nimbus.domain.backfill import BackfillRequest
-from nimbus.domain.catalog import PipelineState
+from nimbus.domain.attempts.slots import ClusterDriver, End, Slots
+from nimbus.domain.attempts.workers import WorkerInfo
+from nimbus.domain.cluster.schedulers import MissingFile, SchedulerInfo
 from nimbus.domain.commands import (
     Command,
     CordonWorker,
@@ -29,8 +30,10 @@ from nimbus.domain.commands import (
     StopRun,
 )
 from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId, TaskName, WorkerId
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import (
+from nimbus.domain.pipelines.backfill import BackfillRequest
+from nimbus.domain.pipelines.catalog import PipelineState
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import (
     CatchUp,
     Concurrency,
     PipelineSpec,
@@ -41,13 +44,10 @@ from nimbus.domain.pipeline import (
     TaskSpec,
     WhenFull,
 )
-from nimbus.domain.run import Run
-from nimbus.domain.schedulers import MissingFile, SchedulerInfo
-from nimbus.domain.selection import Selection
-from nimbus.domain.slots import ClusterDriver, End, Slots
-from nimbus.domain.task_run import Outcome, TaskRun
-from nimbus.domain.waits import DataProbe, DataSource, DataWait, PipelineWait, ProbeResult
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.runs.run import Run
+from nimbus.domain.runs.selection import Selection
+from nimbus.domain.runs.task_run import Outcome, TaskRun
+from nimbus.domain.starts.waits import DataProbe, DataSource, DataWait, PipelineWait, ProbeResult
 from nimbus.engine.decision import PrepareRelease
 from nimbus.engine.events import DataSeen, QuarantineChanged, ReleasePrepared
 from nimbus.engine.policy import Policy

@@ -6,7 +6,7 @@ import pytest
 
 from nimbus.api.models import TaskSpecModel
 from nimbus.domain.ids import TaskName
-from nimbus.domain.pipeline import SparkDeploy, SparkPlace, TaskKind, TaskSpec
+from nimbus.domain.pipelines.pipeline import SparkDeploy, SparkPlace, TaskKind, TaskSpec
 
 
 @pytest.mark.parametrize(

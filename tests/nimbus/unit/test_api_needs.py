@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from nimbus.api.access import NEEDS, is_open
 from nimbus.api.app import create_app
-from nimbus.domain.access import AccessRole
+from nimbus.domain.cluster.access import AccessRole
 from tests.nimbus.integration.conftest import World
 
 

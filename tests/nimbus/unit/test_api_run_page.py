@@ -10,8 +10,8 @@ import pytest
 
 from nimbus.api.runs.lookup import _first_places
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.pipeline import Priority
-from nimbus.domain.run import ListedRun, RunCause, RunState, place
+from nimbus.domain.pipelines.pipeline import Priority
+from nimbus.domain.runs.run import ListedRun, RunCause, RunState, place
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 DICE = Random(1)

@@ -19,8 +19,8 @@ from nimbus.authoring import Pipeline, options, pipeline, task, trial
 from nimbus.cli.exits import CliError
 from nimbus.cli.pipeline.sources import read_sources
 from nimbus.definition import InvalidDefinitionError, parse_definition
-from nimbus.domain.parameters import InvalidParametersError
-from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.pipelines.parameters import InvalidParametersError
+from nimbus.domain.pipelines.pipeline import PipelineSpec
 from nimbus.task import NotInATaskError, TaskContext, context
 from tests.nimbus import authoring_options
 

@@ -22,7 +22,7 @@ from nimbus.bootstrap import processes
 from nimbus.bootstrap.start_checks import StateLostError, check_epochs
 from nimbus.cli.main import cli
 from nimbus.config import load_settings
-from nimbus.domain.schema import NEWEST_SCHEMA, SchemaUnknownError
+from nimbus.domain.cluster.schema import NEWEST_SCHEMA, SchemaUnknownError
 from nimbus.localstack.errors import LocalStackError
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.stack import LocalStack

@@ -20,7 +20,7 @@ REASONS = {
     "nimbus/config/settings.py": {"_derived": "names of settings", "_plain": "values of any type"},
     "nimbus/config/values.py": {"described": "values of users"},
     "nimbus/definition/json_schema.py": {"_texts": "Python's syntax tree"},
-    "nimbus/domain/parameters.py": {"has_type": "names of types in a definition"},
+    "nimbus/domain/pipelines/parameters.py": {"has_type": "names of types in a definition"},
     "nimbus/templates/evaluation.py": {"value": "`_made` takes the rest of Jinja's syntax tree, and refuses"},
     "nimbus/engine/state/__init__.py": {"wake": "all other kinds of keys go back to the work queue"},
 }

@@ -8,12 +8,12 @@ from functools import reduce
 from random import Random
 
 from nimbus.definition.targets import changed_since, due_targets, facts_of
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.due import MAX_EXTENTS, Due
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import Partitioning, Read
 from nimbus.domain.ids import DatasetName, PipelineName
-from nimbus.domain.intervals import DataInterval, with_span, without_span
-from nimbus.domain.pipeline import DataStart, Schedule
-from nimbus.domain.publications import Partitioning, Read
+from nimbus.domain.pipelines.intervals import DataInterval, with_span, without_span
+from nimbus.domain.pipelines.pipeline import DataStart, Schedule
+from nimbus.domain.starts.due import MAX_EXTENTS, Due
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)

@@ -13,7 +13,7 @@ from nimbus.access.oidc import GroupRole
 from nimbus.bootstrap import access
 from nimbus.config import InvalidConfigurationError
 from nimbus.config.load import secret_files
-from nimbus.domain.access import AccessRole
+from nimbus.domain.cluster.access import AccessRole
 from tests.nimbus.unit.test_config_settings import GOOD, load, refusal
 
 PROVIDER: dict[str, Any] = {

@@ -15,8 +15,8 @@ from nimbus.definition import InvalidDefinitionError, read_definition
 from nimbus.definition.calendar_file import parse_calendar
 from nimbus.definition.cron import fires_between, next_fire
 from nimbus.definition.intervals import intervals_of
-from nimbus.domain.calendars import Calendar, OnHolidays
-from nimbus.domain.pipeline import Schedule
+from nimbus.domain.pipelines.calendars import Calendar, OnHolidays
+from nimbus.domain.pipelines.pipeline import Schedule
 
 BERLIN = "Europe/Berlin"
 EASTER = Calendar(exceptions=(date(2026, 4, 3), date(2026, 4, 6), date(2026, 5, 1), date(2026, 12, 25)))

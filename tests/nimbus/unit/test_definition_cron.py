@@ -10,7 +10,7 @@ import pytest
 
 from nimbus.config.problems import SuggestingError
 from nimbus.definition.cron import check_cron, check_timezone, fires_between, next_fire
-from nimbus.domain.pipeline import Schedule
+from nimbus.domain.pipelines.pipeline import Schedule
 
 NEW_YORK = "America/New_York"
 LORD_HOWE = "Australia/Lord_Howe"

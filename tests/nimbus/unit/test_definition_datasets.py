@@ -9,14 +9,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nimbus.definition import InvalidDefinitionError, parse_definition
-from nimbus.domain.catalog import profile_of
-from nimbus.domain.drafts import Draft, new_run
+from nimbus.domain.data.publications import Accepted, Partitioning, Publication, Read
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.parameters import InvalidParametersError
-from nimbus.domain.pipeline import DataStart, PipelineSpec, StartWhen
-from nimbus.domain.publications import Accepted, Partitioning, Publication, Read
-from nimbus.domain.run import Run, RunCause
+from nimbus.domain.pipelines.catalog import profile_of
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.parameters import InvalidParametersError
+from nimbus.domain.pipelines.pipeline import DataStart, PipelineSpec, StartWhen
+from nimbus.domain.runs.drafts import Draft, new_run
+from nimbus.domain.runs.run import Run, RunCause
 from nimbus.templates.client import Templates
 from nimbus.templates.names import TemplateError
 

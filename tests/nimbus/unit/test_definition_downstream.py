@@ -11,13 +11,13 @@ import pytest
 
 from nimbus.definition.backfill_dates import awaiting_dates, downstream_of
 from nimbus.definition.intervals import dates_between, interval_of
+from nimbus.domain.data.publications import Read
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import DatasetName, PipelineName, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.publications import Read
-from nimbus.domain.upstream import gaps
-from nimbus.domain.waits import SELF, PipelineWait
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.starts.upstream import gaps
+from nimbus.domain.starts.waits import SELF, PipelineWait
 
 ODS, RATES, MART, SHOP, REPORT = (PipelineName(name) for name in ("ods", "rates", "mart", "shop", "report"))
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -8,7 +8,7 @@ import pytest
 
 from nimbus.definition.cron import next_fire
 from nimbus.definition.intervals import interval_of, previous_fire
-from nimbus.domain.pipeline import Schedule
+from nimbus.domain.pipelines.pipeline import Schedule
 
 BERLIN = "Europe/Berlin"
 

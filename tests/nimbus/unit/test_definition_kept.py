@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from nimbus.definition import InvalidDefinitionError, parse_definition
-from nimbus.domain.pipeline import Concurrency, PipelineSpec, Retries
+from nimbus.domain.pipelines.pipeline import Concurrency, PipelineSpec, Retries
 
 
 def parsed(

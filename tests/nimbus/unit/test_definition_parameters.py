@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.child_runs import repeated
-from nimbus.domain.children import Children, ChildSpec
-from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.parameters import LONGEST_TEXT, InvalidParametersError, resolve_parameters
-from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause
+from nimbus.domain.pipelines.parameters import LONGEST_TEXT, InvalidParametersError, resolve_parameters
+from nimbus.domain.pipelines.pipeline import ParameterSpec, PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.runs.child_runs import repeated
+from nimbus.domain.runs.children import Children, ChildSpec
+from nimbus.domain.runs.drafts import Draft, new_run
+from nimbus.domain.runs.run import Run, RunCause
 from nimbus.web.actions import fields
 
 SPEC = PipelineSpec(

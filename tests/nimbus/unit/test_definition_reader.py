@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from nimbus.definition import InvalidDefinitionError, parse_definition, read_definition
-from nimbus.domain.alerts import AlertEvent, NotifyRule
-from nimbus.domain.pipeline import (
+from nimbus.domain.cluster.alerts import AlertEvent, NotifyRule
+from nimbus.domain.pipelines.pipeline import (
     CatchUp,
     Concurrency,
     FailureClass,

@@ -8,9 +8,9 @@ import pytest
 
 from nimbus.definition import InvalidDefinitionError, parse_definition
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.waits import SELF, DataSource, DataWait, OnFailed, PipelineWait
-from nimbus.domain.webhooks import Webhook
+from nimbus.domain.pipelines.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.pipelines.webhooks import Webhook
+from nimbus.domain.starts.waits import SELF, DataSource, DataWait, OnFailed, PipelineWait
 
 
 def only_task(keys: str, more: str = "") -> TaskSpec:

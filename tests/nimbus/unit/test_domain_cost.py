@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from nimbus.cli.run.rows import cost_rows
-from nimbus.domain.cost import LARGEST, Cost, cost_in_words, cost_of
+from nimbus.domain.attempts.cost import LARGEST, Cost, cost_in_words, cost_of
 from nimbus.telemetry.engine import EngineMetrics
 from tests.nimbus.unit.test_spark_application import a_run, closed
 

@@ -8,7 +8,15 @@ from functools import reduce
 
 import pytest
 
-from nimbus.domain.datasets import MAX_SPANS, Dataset, still_published_by, versions_of
+from nimbus.domain.data.datasets import MAX_SPANS, Dataset, still_published_by, versions_of
+from nimbus.domain.data.publications import (
+    KEY_PATTERN,
+    Partitioning,
+    Publication,
+    Version,
+    interval_in,
+    interval_text,
+)
 from nimbus.domain.ids import (
     AttemptId,
     DatasetName,
@@ -18,20 +26,12 @@ from nimbus.domain.ids import (
     TaskName,
     WorkerId,
 )
-from nimbus.domain.intervals import DataInterval, with_span
-from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.publications import (
-    KEY_PATTERN,
-    Partitioning,
-    Publication,
-    Version,
-    interval_in,
-    interval_text,
-)
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.run_number import WriteVersionError, next_number, write_version
-from nimbus.domain.task_run import Attempt, Outcome, Settlement, TaskRun, TaskState
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.pipelines.intervals import DataInterval, with_span
+from nimbus.domain.pipelines.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.runs.run import Run, RunCause
+from nimbus.domain.runs.run_number import WriteVersionError, next_number, write_version
+from nimbus.domain.runs.task_run import Attempt, Outcome, Settlement, TaskRun, TaskState
+from nimbus.domain.runs.tasks import Tasks
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

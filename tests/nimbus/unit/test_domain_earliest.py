@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nimbus.domain import lifecycle
+from nimbus.domain.attempts.slots import End
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec, TriggerRule
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome, TaskRun
-from nimbus.domain.tasks import Tasks
-from nimbus.domain.timing import not_before
+from nimbus.domain.pipelines.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec, TriggerRule
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import Run, RunCause
+from nimbus.domain.runs.task_run import Outcome, TaskRun
+from nimbus.domain.runs.tasks import Tasks
+from nimbus.domain.starts.timing import not_before
 
 START = datetime(2026, 3, 1, 8, tzinfo=UTC)
 NOON = START + timedelta(hours=4)

@@ -10,17 +10,17 @@ import pytest
 from nimbus import run_record
 from nimbus.adapters.store.runs import completed_order, encode_order
 from nimbus.api.routes.datasets import version_model
-from nimbus.domain import child_runs
+from nimbus.domain.attempts.orders import order_for
+from nimbus.domain.attempts.workers import AssignmentKind
 from nimbus.domain.commands import StartRun
+from nimbus.domain.data.publications import Partitioning, Publication, Read, Version
+from nimbus.domain.data.reads import ReadError
 from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
-from nimbus.domain.orders import order_for
-from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.publications import Partitioning, Publication, Read, Version
-from nimbus.domain.reads import ReadError
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.task_run import Outcome, TaskState
-from nimbus.domain.workers import AssignmentKind
+from nimbus.domain.pipelines.pipeline import PipelineSpec
+from nimbus.domain.runs import child_runs
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.selection import Scope, Selection
+from nimbus.domain.runs.task_run import Outcome, TaskState
 from nimbus.records import ASSIGNMENT
 from nimbus.worker.driver.files import reads_document
 from tests.nimbus.children_stage import CHILD, LOAD, PARENT, Stage, parent, starting

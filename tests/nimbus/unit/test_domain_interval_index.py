@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nimbus.domain import interval_index
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
-from nimbus.domain.interval_index import FULL_PAGES, PAGE, IndexPage, IntervalIndex
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import FailureStrategy, Priority
-from nimbus.domain.run import RunCause, RunHeader, RunState
-from nimbus.domain.upstream import Upstream, WaitState, judge
-from nimbus.domain.waits import OnFailed, PipelineWait
+from nimbus.domain.pipelines import interval_index
+from nimbus.domain.pipelines.interval_index import FULL_PAGES, PAGE, IndexPage, IntervalIndex
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import FailureStrategy, Priority
+from nimbus.domain.runs.run import RunCause, RunHeader, RunState
+from nimbus.domain.starts.upstream import Upstream, WaitState, judge
+from nimbus.domain.starts.waits import OnFailed, PipelineWait
 from tests.nimbus.simulation.mutant import replaced
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nimbus.domain.children import LARGEST_ITEMS, LONGEST_LINE, ItemsError, items_in
+from nimbus.domain.runs.children import LARGEST_ITEMS, LONGEST_LINE, ItemsError, items_in
 
 
 def test_items_are_texts_numbers_booleans_and_objects_however_the_content_is_cut() -> None:

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nimbus.domain import lifecycle, needs
+from nimbus.domain.attempts.slots import End
 from nimbus.domain.errors import InvalidTransitionError
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import (
+from nimbus.domain.pipelines.pipeline import (
     FailureClass,
     FailureStrategy,
     Priority,
@@ -19,10 +19,11 @@ from nimbus.domain.pipeline import (
     TaskSpec,
     TriggerRule,
 )
-from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome, TaskRun, TaskState
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import Run, RunCause, RunState
+from nimbus.domain.runs.task_run import Outcome, TaskRun, TaskState
+from nimbus.domain.runs.tasks import Tasks
+from nimbus.domain.starts import needs
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 RUN_ID = RunId("flights-1")

@@ -9,16 +9,23 @@ import pytest
 
 from nimbus import run_record
 from nimbus.adapters.store.runs import completed_order, encode_order
-from nimbus.domain import lifecycle
+from nimbus.domain.attempts.orders import order_for
+from nimbus.domain.attempts.slots import End
+from nimbus.domain.attempts.workers import AssignmentKind
+from nimbus.domain.data.publications import OutsideData, Publication, Version
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.orders import order_for
-from nimbus.domain.pipeline import FailureClass, FailureStrategy, Priority, Retries, TaskKind, TaskSpec
-from nimbus.domain.publications import OutsideData, Publication, Version
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome, TaskRun
-from nimbus.domain.tasks import PAGE, Tasks
-from nimbus.domain.workers import AssignmentKind
+from nimbus.domain.pipelines.pipeline import (
+    FailureClass,
+    FailureStrategy,
+    Priority,
+    Retries,
+    TaskKind,
+    TaskSpec,
+)
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import Run, RunCause
+from nimbus.domain.runs.task_run import Outcome, TaskRun
+from nimbus.domain.runs.tasks import PAGE, Tasks
 from nimbus.records import ASSIGNMENT
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -7,14 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nimbus.domain.children import ChildSpec
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.drafts import Draft, new_run
-from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.publications import OutsideData, Partitioning, Publication, Read, Version, interval_text
-from nimbus.domain.reads import (
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import (
+    OutsideData,
+    Partitioning,
+    Publication,
+    Read,
+    Version,
+    interval_text,
+)
+from nimbus.domain.data.reads import (
     Partitions,
     ReadError,
     awaits_inputs,
@@ -24,7 +26,12 @@ from nimbus.domain.reads import (
     to_pin,
     wanted,
 )
-from nimbus.domain.run import Run, RunCause
+from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.runs.children import ChildSpec
+from nimbus.domain.runs.drafts import Draft, new_run
+from nimbus.domain.runs.run import Run, RunCause
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

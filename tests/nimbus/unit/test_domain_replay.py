@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from nimbus.domain import lifecycle
+from nimbus.domain.attempts.slots import End
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec, TriggerRule
-from nimbus.domain.replay import as_at
-from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome, TaskRun, TaskState
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.pipelines.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec, TriggerRule
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.replay import as_at
+from nimbus.domain.runs.run import Run, RunCause, RunState
+from nimbus.domain.runs.task_run import Outcome, TaskRun, TaskState
+from nimbus.domain.runs.tasks import Tasks
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 A, B, TIDY = TaskName("a"), TaskName("b"), TaskName("tidy")

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from nimbus.domain import lifecycle
-from nimbus.domain.drafts import Draft, new_run
+from nimbus.domain.attempts.slots import End, Slots
+from nimbus.domain.data.outputs import TaskResults, given
+from nimbus.domain.data.publications import Publication, Table
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.outputs import TaskResults, given
-from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.publications import Publication, Table
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.slots import End, Slots
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.drafts import Draft, new_run
+from nimbus.domain.runs.run import Run, RunCause
+from nimbus.domain.runs.task_run import Outcome
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 TABLE = Table(columns={"x": "int"})

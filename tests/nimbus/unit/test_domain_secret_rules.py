@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from nimbus.domain.access import SecretRules
+from nimbus.domain.cluster.access import SecretRules
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, TaskName
-from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.webhooks import Webhook
+from nimbus.domain.pipelines.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.pipelines.webhooks import Webhook
 
 RULES = SecretRules({"warehouse": ["mart", "load_*"], "nobody": []})
 

@@ -9,16 +9,23 @@ from datetime import UTC, datetime
 import pytest
 
 from nimbus import records, run_record
-from nimbus.domain import lifecycle
+from nimbus.domain.attempts.slots import End
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Priority, Retries, TaskKind, TaskSpec, TriggerRule
-from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.selection import Scope, Selection, entered
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome, Reused, Settlement, TaskRun
-from nimbus.domain.task_run import TaskState as S
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.pipelines.pipeline import (
+    FailureStrategy,
+    Priority,
+    Retries,
+    TaskKind,
+    TaskSpec,
+    TriggerRule,
+)
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import Run, RunCause, RunState
+from nimbus.domain.runs.selection import Scope, Selection, entered
+from nimbus.domain.runs.task_run import Outcome, Reused, Settlement, TaskRun
+from nimbus.domain.runs.task_run import TaskState as S
+from nimbus.domain.runs.tasks import Tasks
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 A, B, C, D = (TaskName(name) for name in "abcd")

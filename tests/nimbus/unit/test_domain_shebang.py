@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nimbus.domain.shebang import fault_of, interpreter_of
+from nimbus.domain.attempts.shebang import fault_of, interpreter_of
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from nimbus.domain.catalog import MAX_LISTED, SkippedFires, Skips
+from nimbus.domain.pipelines.catalog import MAX_LISTED, SkippedFires, Skips
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from nimbus.domain.ids import HostId, WorkerId
-from nimbus.domain.slots import Claim, ClusterDriver, End, Holder, Slots
-from nimbus.domain.supervision import (
+from nimbus.domain.attempts.slots import Claim, ClusterDriver, End, Holder, Slots
+from nimbus.domain.attempts.supervision import (
     Action,
     Close,
     FenceClaim,
@@ -17,8 +16,9 @@ from nimbus.domain.supervision import (
     Timings,
     supervise,
 )
-from nimbus.domain.task_run import Attempt, Outcome
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.attempts.workers import WorkerInfo
+from nimbus.domain.ids import HostId, WorkerId
+from nimbus.domain.runs.task_run import Attempt, Outcome
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 TIMINGS = Timings(

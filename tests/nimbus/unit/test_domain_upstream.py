@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
-from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import FailureStrategy, Priority
-from nimbus.domain.run import RunCause, RunHeader, RunState
-from nimbus.domain.upstream import JudgedWait, Upstream, WaitState, judge
-from nimbus.domain.waits import SELF, OnFailed, PipelineWait
+from nimbus.domain.pipelines.interval_index import IntervalIndex
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import FailureStrategy, Priority
+from nimbus.domain.runs.run import RunCause, RunHeader, RunState
+from nimbus.domain.starts.upstream import JudgedWait, Upstream, WaitState, judge
+from nimbus.domain.starts.waits import SELF, OnFailed, PipelineWait
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
 ODS = PipelineName("ods")

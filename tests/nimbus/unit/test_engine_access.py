@@ -9,7 +9,7 @@ import pytest
 
 from nimbus.access.oidc import Grants, GroupRole
 from nimbus.domain import writes as w
-from nimbus.domain.access import (
+from nimbus.domain.cluster.access import (
     MAX_GRANTS,
     MAX_TOKENS,
     AccessGrant,
@@ -18,7 +18,7 @@ from nimbus.domain.access import (
     PrincipalSource,
     Token,
 )
-from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.cluster.settings import ClusterSettings
 from nimbus.domain.commands import (
     Abdicate,
     Command,
@@ -34,8 +34,8 @@ from nimbus.domain.commands import (
     SetOwner,
 )
 from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, TaskName
-from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.engine.decision import Decision
 from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_key

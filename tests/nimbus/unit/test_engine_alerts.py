@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from nimbus.domain.alerts import (
+from nimbus.domain.cluster.alerts import (
     Alert,
     AlertEvent,
     AlertState,
@@ -17,14 +17,14 @@ from nimbus.domain.alerts import (
     claimed,
     message,
 )
-from nimbus.domain.backfill import BackfillRequest, OnFailure
-from nimbus.domain.children import ChildSpec
 from nimbus.domain.commands import CreateBackfill, RemovePipeline, StartRun, StopRun
 from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.waits import PipelineWait
+from nimbus.domain.pipelines.backfill import BackfillRequest, OnFailure
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.runs.children import ChildSpec
+from nimbus.domain.runs.task_run import Outcome
+from nimbus.domain.starts.waits import PipelineWait
 from nimbus.engine.decision import BuildRun, Effect, Refusal, SendAlert
 from nimbus.engine.events import AlertTried, RunBuilt
 from nimbus.engine.leader_term import LeaderTerm

@@ -8,15 +8,6 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.backfill import (
-    Backfill,
-    BackfillRequest,
-    BackfillState,
-    OnFailure,
-    Order,
-    Reprocess,
-)
-from nimbus.domain.catalog import PipelineState, ReleaseOf, wanted_releases
 from nimbus.domain.commands import (
     Command,
     ControlBackfill,
@@ -26,8 +17,17 @@ from nimbus.domain.commands import (
     StopRun,
 )
 from nimbus.domain.ids import BackfillId, CommandId, PipelineName, RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import (
+from nimbus.domain.pipelines.backfill import (
+    Backfill,
+    BackfillRequest,
+    BackfillState,
+    OnFailure,
+    Order,
+    Reprocess,
+)
+from nimbus.domain.pipelines.catalog import PipelineState, ReleaseOf, wanted_releases
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import (
     Concurrency,
     ParameterSpec,
     PipelineSpec,
@@ -36,9 +36,9 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.waits import PipelineWait
+from nimbus.domain.runs.run import Run, RunCause, RunState
+from nimbus.domain.runs.task_run import Outcome
+from nimbus.domain.starts.waits import PipelineWait
 from nimbus.engine.decision import PrepareRelease
 from nimbus.engine.events import ReleasePrepared
 from tests.nimbus.definitions import OnDisk, active

@@ -11,13 +11,11 @@ import pytest
 
 from nimbus import run_record
 from nimbus.domain import writes as w
-from nimbus.domain.catalog import PipelineState, ReleaseOf
-from nimbus.domain.child_runs import child_of
-from nimbus.domain.children import DEEPEST, MAX_ITEMS, ChildSpec
 from nimbus.domain.commands import PauseRun, PublishRelease, ResumeRun, StartRun, StopRun
 from nimbus.domain.ids import PipelineName, RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import (
+from nimbus.domain.pipelines.catalog import PipelineState, ReleaseOf
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import (
     Concurrency,
     FailureStrategy,
     PipelineSpec,
@@ -27,9 +25,11 @@ from nimbus.domain.pipeline import (
     TaskSpec,
     TriggerRule,
 )
-from nimbus.domain.run import RunState
-from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.task_run import Outcome, TaskState
+from nimbus.domain.runs.child_runs import child_of
+from nimbus.domain.runs.children import DEEPEST, MAX_ITEMS, ChildSpec
+from nimbus.domain.runs.run import RunState
+from nimbus.domain.runs.selection import Scope, Selection
+from nimbus.domain.runs.task_run import Outcome, TaskState
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules.run_ends import is_awaited, retire_run
 from nimbus.engine.work_queue import Key

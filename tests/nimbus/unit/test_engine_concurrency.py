@@ -9,9 +9,11 @@ from itertools import count
 import pytest
 
 from nimbus.domain import writes as w
+from nimbus.domain.attempts.slots import Claim, End, Slots
+from nimbus.domain.attempts.workers import WorkerInfo
 from nimbus.domain.commands import Command, QueuedCommand, StartRun, StopRun
 from nimbus.domain.ids import CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import (
+from nimbus.domain.pipelines.pipeline import (
     CatchUp,
     Concurrency,
     PipelineSpec,
@@ -21,10 +23,8 @@ from nimbus.domain.pipeline import (
     TaskSpec,
     WhenFull,
 )
-from nimbus.domain.run import RunState
-from nimbus.domain.slots import Claim, End, Slots
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.runs.run import RunState
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.engine.decision import BuildRun, Decision
 from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_key

@@ -8,11 +8,11 @@ from typing import get_args
 import pytest
 
 from nimbus.domain import commands as c
-from nimbus.domain import revisions
-from nimbus.domain.access import AccessRole
-from nimbus.domain.backfill import BackfillState
+from nimbus.domain.cluster import revisions
+from nimbus.domain.cluster.access import AccessRole
 from nimbus.domain.commands import Command, SetVariable
-from nimbus.engine.rules.command_checks import target_of
+from nimbus.domain.pipelines.backfill import BackfillState
+from nimbus.engine.rules.commands.checks import target_of
 from tests.nimbus.command_cases import CASES, Case
 from tests.nimbus.property.test_command_kills import a_bench
 

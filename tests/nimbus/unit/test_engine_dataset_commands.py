@@ -9,14 +9,10 @@ from typing import Any, cast
 import pytest
 
 from nimbus.adapters.store.datasets import CODEC
-from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource
+from nimbus.domain.cluster.access import AccessDeniedError, AccessRole, Principal, PrincipalSource
 from nimbus.domain.commands import Command, PublishDataset, QueuedCommand, RemoveDataset, WithdrawDataset
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.due import Due
-from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import AttemptId, CommandId, DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import DataStart
-from nimbus.domain.publications import (
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import (
     NO_SOURCE,
     Accepted,
     Change,
@@ -27,15 +23,19 @@ from nimbus.domain.publications import (
     Version,
     earlier,
 )
-from nimbus.domain.purge import Purged, Said
-from nimbus.domain.run import RunPart, RunState
-from nimbus.domain.run_number import next_number
-from nimbus.domain.task_run import Outcome, TaskState
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import AttemptId, CommandId, DatasetName, PipelineName, RunId, TaskName
+from nimbus.domain.pipelines.pipeline import DataStart
+from nimbus.domain.runs.purge import Purged, Said
+from nimbus.domain.runs.run import RunPart, RunState
+from nimbus.domain.runs.run_number import next_number
+from nimbus.domain.runs.task_run import Outcome, TaskState
+from nimbus.domain.runs.tasks import Tasks
+from nimbus.domain.starts.due import Due
 from nimbus.domain.writes import ConsumeCommand, PutDataset, PutDue, RemoveDatasetRecord
 from nimbus.engine.decision import Decision, Refusal, StoreVersions
 from nimbus.engine.history_lookups import stored_and_found
-from nimbus.engine.rules.command_checks import check_access
+from nimbus.engine.rules.commands.checks import check_access
 from nimbus.engine.rules.release_checks import check_release
 from nimbus.engine.state import State
 from nimbus.ports import History

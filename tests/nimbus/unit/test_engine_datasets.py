@@ -8,17 +8,17 @@ from typing import cast
 
 from nimbus import run_record
 from nimbus.adapters.store.transaction import LARGEST_BATCH
-from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import PublishRelease
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.drafts import Draft, new_run
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import Partitioning, Publication, Read, Version
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.lifecycle import begin, conclude_waiting
-from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.publications import Partitioning, Publication, Read, Version
-from nimbus.domain.run import Places, Run, RunCause
-from nimbus.domain.task_run import TaskState
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.runs.drafts import Draft, new_run
+from nimbus.domain.runs.lifecycle import begin, conclude_waiting
+from nimbus.domain.runs.run import Places, Run, RunCause
+from nimbus.domain.runs.task_run import TaskState
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.domain.writes import PutDataset
 from nimbus.engine.decision import Decision, FindVersions, NoDecision
 from nimbus.engine.history_lookups import found_versions

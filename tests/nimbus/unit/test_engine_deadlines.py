@@ -8,15 +8,15 @@ from unittest.mock import Mock
 
 import pytest
 
-from nimbus.domain.catalog import PipelineState
-from nimbus.domain.due import consumer_of
+from nimbus.domain.data.publications import Read
 from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule
-from nimbus.domain.pipeline_health import PipelineHealth
-from nimbus.domain.publications import Read
-from nimbus.domain.run import DataCause, RunCause
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.catalog import PipelineState
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import DataStart, PipelineSpec, Schedule
+from nimbus.domain.pipelines.pipeline_health import PipelineHealth
+from nimbus.domain.runs.run import DataCause, RunCause
+from nimbus.domain.runs.task_run import Outcome
+from nimbus.domain.starts.due import consumer_of
 from nimbus.engine.leader_term import TIDY_EVERY_S
 from nimbus.engine.rules import lateness
 from nimbus.engine.rules.lateness import fire_of, first_after, last_until

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from nimbus.domain import due as domain
-from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import ActivatePipeline, PublishRelease
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.due import Due, consumer_of
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import Partitioning, Publication, Read, Version
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule, StartWhen
-from nimbus.domain.publications import Partitioning, Publication, Read, Version
-from nimbus.domain.run import RunCause
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.pipeline import DataStart, PipelineSpec, Schedule, StartWhen
+from nimbus.domain.runs.run import RunCause
+from nimbus.domain.starts import due as domain
+from nimbus.domain.starts.due import Due, consumer_of
 from nimbus.domain.writes import PutDataset
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules import due as rule

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from nimbus.adapters.store import datasets as store
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.due import TRY_AGAIN, Due, RefusedStart
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import Accepted, Partitioning, Version, interval_text
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import DataStart, PipelineSpec, Schedule
-from nimbus.domain.publications import Accepted, Partitioning, Version, interval_text
-from nimbus.domain.run import DataCause, Run
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import DataStart, PipelineSpec, Schedule
+from nimbus.domain.runs.run import DataCause, Run
+from nimbus.domain.starts.due import TRY_AGAIN, Due, RefusedStart
 from nimbus.domain.writes import CreateRun, PutDataset
 from nimbus.engine.decision import Answer, BuildRun, Decision, NoDecision
 from nimbus.engine.rules import due as rule

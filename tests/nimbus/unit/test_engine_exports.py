@@ -11,8 +11,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
-from nimbus.domain.pipeline import FailureStrategy, Priority
-from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.domain.pipelines.pipeline import FailureStrategy, Priority
+from nimbus.domain.runs.run import Run, RunCause, RunState
 from nimbus.engine import sending
 from nimbus.engine.sending import RunExports
 from nimbus.ports import TelemetryNotSentError

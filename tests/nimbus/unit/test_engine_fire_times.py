@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nimbus.domain import writes as w
-from nimbus.domain.calendars import Calendar
-from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
+from nimbus.domain.cluster.settings import MAX_CALENDARS, ClusterCalendar, ClusterSettings
 from nimbus.domain.commands import ActivatePipeline, Command, SetCalendar
-from nimbus.domain.pipeline import CatchUp, Schedule
-from nimbus.domain.settings import MAX_CALENDARS, ClusterCalendar, ClusterSettings
+from nimbus.domain.pipelines.calendars import Calendar
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState, ReleaseOf
+from nimbus.domain.pipelines.pipeline import CatchUp, Schedule
 from nimbus.engine.rules.schedules import MAX_AT_ONCE, PREPARED_BEFORE
 from nimbus.engine.state import State
 from tests.nimbus.definitions import OnDisk, active

@@ -8,14 +8,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from nimbus.domain.catalog import PipelineState
 from nimbus.domain.commands import RemovePipeline
-from nimbus.domain.datasets import Dataset, newest_data
+from nimbus.domain.data.datasets import Dataset, newest_data
+from nimbus.domain.data.publications import Change, Partitioning, Publication, Version, interval_text
 from nimbus.domain.ids import AttemptId, CommandId, DatasetName, RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.publications import Change, Partitioning, Publication, Version, interval_text
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.catalog import PipelineState
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import PipelineSpec
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.engine.leader_term import TIDY_EVERY_S
 from nimbus.engine.rules import lateness
 from nimbus.engine.work_queue import Key

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
-from nimbus.domain.alerts import AlertEvent, NotifyRule
-from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.attempts.slots import Claim, End, Slots
+from nimbus.domain.attempts.workers import WorkerInfo
+from nimbus.domain.cluster.alerts import AlertEvent, NotifyRule
+from nimbus.domain.cluster.settings import ClusterSettings
 from nimbus.domain.commands import (
     Command,
     CommandOutcome,
@@ -23,13 +24,12 @@ from nimbus.domain.commands import (
     UncordonWorker,
 )
 from nimbus.domain.ids import CommandId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.settings import ClusterSettings
-from nimbus.domain.slots import Claim, End, Slots
-from nimbus.domain.task_run import Outcome, TaskRun
-from nimbus.domain.tasks import Tasks
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import Run, RunCause, RunState
+from nimbus.domain.runs.task_run import Outcome, TaskRun
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules import ask, next_key
 from nimbus.engine.state import State

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.alerts import AlertEvent, NotifyRule, message
-from nimbus.domain.backfill import BackfillRequest
+from nimbus.domain.cluster.alerts import AlertEvent, NotifyRule, message
+from nimbus.domain.cluster.settings import ClusterSettings, Hold, HoldOf
 from nimbus.domain.commands import (
     ActivatePipeline,
     CommandOutcome,
@@ -18,11 +18,11 @@ from nimbus.domain.commands import (
     SetOwner,
 )
 from nimbus.domain.ids import BackfillId, PipelineName, RunId
-from nimbus.domain.pipeline import CatchUp, Schedule
-from nimbus.domain.run import RunState
-from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.settings import ClusterSettings, Hold, HoldOf
-from nimbus.domain.task_run import Outcome, TaskState
+from nimbus.domain.pipelines.backfill import BackfillRequest
+from nimbus.domain.pipelines.pipeline import CatchUp, Schedule
+from nimbus.domain.runs.run import RunState
+from nimbus.domain.runs.selection import Scope, Selection
+from nimbus.domain.runs.task_run import Outcome, TaskState
 from nimbus.engine.decision import Decision, NoDecision
 from nimbus.engine.policy import AlertPolicy, Policy
 from nimbus.engine.rules import due

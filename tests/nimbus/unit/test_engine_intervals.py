@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from nimbus.domain import writes as w
 from nimbus.domain.commands import RemovePipeline, StartRun, StopRun
 from nimbus.domain.ids import PipelineName, RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.run import RunState
-from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.runs.run import RunState
+from nimbus.domain.runs.selection import Scope, Selection
+from nimbus.domain.runs.task_run import Outcome
 from tests.nimbus.definitions import active
 from tests.nimbus.engine_bench import Bench
 

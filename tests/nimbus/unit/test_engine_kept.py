@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from nimbus.domain import writes as w
-from nimbus.domain.alerts import AlertEvent, NotifyRule
-from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.attempts.slots import Claim, End, Slots
+from nimbus.domain.cluster.alerts import AlertEvent, NotifyRule
 from nimbus.domain.commands import (
     ActivatePipeline,
     Command,
@@ -24,10 +24,10 @@ from nimbus.domain.commands import (
     UncordonWorker,
 )
 from nimbus.domain.ids import AttemptId, CommandId, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import Concurrency, PipelineSpec, Retries, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.slots import Claim, End, Slots
-from nimbus.domain.task_run import Outcome, TaskState
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.pipeline import Concurrency, PipelineSpec, Retries, TaskKind, TaskSpec
+from nimbus.domain.runs.run import Run, RunCause, RunState
+from nimbus.domain.runs.task_run import Outcome, TaskState
 from nimbus.engine.decision import BuildRun, Decision, PrepareRelease
 from nimbus.engine.policy import AlertPolicy, Policy
 from nimbus.engine.rules import ask, next_key

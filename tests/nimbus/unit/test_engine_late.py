@@ -6,13 +6,13 @@ from dataclasses import replace
 from datetime import time, timedelta
 
 from nimbus.definition import parse_definition
-from nimbus.domain.alerts import Lateness
-from nimbus.domain.catalog import profile_of
+from nimbus.domain.cluster.alerts import Lateness
 from nimbus.domain.commands import DecideApproval, StartRun
-from nimbus.domain.growth import largest
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.pipeline import Concurrency, PipelineSpec, Retries, TaskKind
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.catalog import profile_of
+from nimbus.domain.pipelines.pipeline import Concurrency, PipelineSpec, Retries, TaskKind
+from nimbus.domain.runs.growth import largest
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.records import RUN
 from nimbus.run_record import decode, encode_new
 from tests.nimbus.engine_bench import NAME, SPEC, WORKER

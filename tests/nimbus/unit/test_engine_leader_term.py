@@ -11,13 +11,13 @@ from structlog.testing import capture_logs
 
 from nimbus.api.views import worker_models
 from nimbus.domain import writes as w
+from nimbus.domain.attempts.slots import Slots
 from nimbus.domain.commands import Abdicate, RemovePipeline, StopRun
 from nimbus.domain.ids import AttemptId, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import CatchUp, Schedule, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.slots import Slots
-from nimbus.domain.task_run import Outcome, TaskRun, TaskState
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.pipelines.pipeline import CatchUp, Schedule, TaskKind, TaskSpec
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.task_run import Outcome, TaskRun, TaskState
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.engine.decision import ArchiveOutcomes, ArchiveRun, BuildRun, Effect, ResignLeadership
 from nimbus.engine.events import BuildingFailed, OutcomesArchived, RunArchived
 from nimbus.engine.leader_term import TIDY_EVERY_S

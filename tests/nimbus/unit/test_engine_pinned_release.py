@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nimbus.domain.ids import ReleaseDigest
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.runs.task_run import Outcome
 from tests.nimbus.definitions import active
 from tests.nimbus.engine_bench import ATTEMPT, DIGEST, NAME, SPEC, START, Bench
 

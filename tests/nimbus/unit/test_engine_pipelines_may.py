@@ -8,17 +8,17 @@ from datetime import timedelta
 
 import pytest
 
-from nimbus.domain.access import AccessGrant, AccessRole
-from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.cluster.access import AccessGrant, AccessRole
+from nimbus.domain.cluster.settings import ClusterSettings
 from nimbus.domain.commands import PublishDataset, PublishRelease, StopRun
+from nimbus.domain.data.publications import Accepted, Partitioning, Read
 from nimbus.domain.ids import DatasetName, RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.publications import Accepted, Partitioning, Read
-from nimbus.domain.run import RunState
-from nimbus.domain.settings import ClusterSettings
-from nimbus.domain.task_run import TaskState
-from nimbus.domain.waits import PipelineWait
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.runs.run import RunState
+from nimbus.domain.runs.task_run import TaskState
+from nimbus.domain.starts.waits import PipelineWait
 from nimbus.engine.policy import Policy
 from nimbus.engine.state import State
 from tests.nimbus.children_stage import CHILD, LOAD, NOW, PARENT, Stage, parent, starting

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from nimbus.domain.commands import NoteRun, PurgeRuns, StartRun
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.purge import PurgeOrder, RunNote
-from nimbus.domain.run import RunPart
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.runs.purge import PurgeOrder, RunNote
+from nimbus.domain.runs.run import RunPart
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.engine.decision import Refusal, StorePurge
 from nimbus.engine.events import StoredForCommand
 from tests.nimbus.definitions import active

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 from nimbus.domain.commands import PauseRun, ResumeRun, StartRun
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.pipeline import PipelineSpec, Retries
-from nimbus.domain.run import RunState
-from nimbus.domain.task_run import Outcome, TaskRun, TaskState
+from nimbus.domain.pipelines.pipeline import PipelineSpec, Retries
+from nimbus.domain.runs.run import RunState
+from nimbus.domain.runs.task_run import Outcome, TaskRun, TaskState
 from tests.nimbus.definitions import active
 from tests.nimbus.engine_bench import ATTEMPT, NAME, NOW, RUN, SPEC, START, WORKER, Bench
 

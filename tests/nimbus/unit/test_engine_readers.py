@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource
-from nimbus.domain.catalog import PipelineState, ReleaseOf
+from nimbus.domain.cluster.access import AccessDeniedError, AccessRole, Principal, PrincipalSource
 from nimbus.domain.commands import (
     PublishDataset,
     PublishRelease,
@@ -17,13 +16,14 @@ from nimbus.domain.commands import (
     SetOwner,
     StartRun,
 )
-from nimbus.domain.datasets import ReadGrant
+from nimbus.domain.data.datasets import ReadGrant
+from nimbus.domain.data.publications import Accepted, Partitioning, Read
 from nimbus.domain.ids import CommandId, DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.publications import Accepted, Partitioning, Read
-from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.task_run import Outcome, TaskState
-from nimbus.engine.rules.command_checks import check_access
+from nimbus.domain.pipelines.catalog import PipelineState, ReleaseOf
+from nimbus.domain.pipelines.pipeline import PipelineSpec
+from nimbus.domain.runs.selection import Scope, Selection
+from nimbus.domain.runs.task_run import Outcome, TaskState
+from nimbus.engine.rules.commands.checks import check_access
 from tests.nimbus.children_stage import LOAD, Stage
 from tests.nimbus.definitions import digest_of
 

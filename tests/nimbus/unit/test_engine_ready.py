@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from nimbus.domain.admission import Gate
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.pipeline import FailureStrategy, Priority, SparkDeploy, SparkPlace, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.task_run import TaskRun
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.pipelines.pipeline import (
+    FailureStrategy,
+    Priority,
+    SparkDeploy,
+    SparkPlace,
+    TaskKind,
+    TaskSpec,
+)
+from nimbus.domain.runs.run import Run, RunCause
+from nimbus.domain.runs.task_run import TaskRun
+from nimbus.domain.runs.tasks import Tasks
+from nimbus.domain.starts.admission import Gate
 from nimbus.engine.ready import ReadyTasks
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from nimbus.domain.attempts.slots import End
+from nimbus.domain.cluster.settings import ClusterSettings
 from nimbus.domain.commands import SetVariable, StartRun, StopRun
+from nimbus.domain.data.outputs import committed_results
 from nimbus.domain.ids import AttemptId, TaskName
-from nimbus.domain.outputs import committed_results
-from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.run import RunState
-from nimbus.domain.settings import ClusterSettings
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome, TaskState
+from nimbus.domain.pipelines.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.runs.run import RunState
+from nimbus.domain.runs.task_run import Outcome, TaskState
 from nimbus.engine.decision import Effect, Refusal, RenderTask
 from nimbus.engine.events import RenderingFailed, TaskRendered
 from nimbus.ports import StoreUnavailableError

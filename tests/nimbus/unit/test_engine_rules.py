@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain import schema
 from nimbus.domain import writes as w
-from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
+from nimbus.domain.attempts.slots import End, Slots
+from nimbus.domain.attempts.workers import WorkerInfo, jvm_release
+from nimbus.domain.cluster import schema
 from nimbus.domain.commands import (
     Abdicate,
     ActivatePipeline,
@@ -21,10 +22,10 @@ from nimbus.domain.commands import (
     StartRun,
     StopRun,
 )
-from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName, WorkerId
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import (
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState, ReleaseOf
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import (
     CatchUp,
     Priority,
     Schedule,
@@ -34,11 +35,10 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.slots import End, Slots
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import WorkerInfo, jvm_release
+from nimbus.domain.runs.drafts import Draft, new_run
+from nimbus.domain.runs.run import Run, RunCause, RunState
+from nimbus.domain.runs.selection import Scope, Selection
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.engine.decision import (
     ArchiveRun,
     BuildRun,

@@ -21,13 +21,13 @@ from nimbus.domain.commands import (
     StopRun,
 )
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import Concurrency, PipelineSpec, Retries, Schedule, TaskKind, TaskSpec
-from nimbus.domain.run import Paused, RunCause, RunState
-from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.task_run import Outcome, Settlement, TaskState
+from nimbus.domain.pipelines.pipeline import Concurrency, PipelineSpec, Retries, Schedule, TaskKind, TaskSpec
+from nimbus.domain.runs.run import Paused, RunCause, RunState
+from nimbus.domain.runs.selection import Scope, Selection
+from nimbus.domain.runs.task_run import Outcome, Settlement, TaskState
 from nimbus.domain.writes import ConsumeCommand
-from nimbus.engine.rules.commands import refuse_command
-from nimbus.engine.rules.selections import next_parts
+from nimbus.engine.rules.commands.answers import refuse_command
+from nimbus.engine.rules.commands.selections import next_parts
 from tests.nimbus.definitions import active, digest_of
 from tests.nimbus.engine_bench import NOW, RUN, Bench
 

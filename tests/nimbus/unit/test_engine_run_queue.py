@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest, RunId
-from nimbus.domain.pipeline import FailureStrategy, Priority
-from nimbus.domain.places import TURN
-from nimbus.domain.run import RunCause, RunHeader, RunState
+from nimbus.domain.pipelines.pipeline import FailureStrategy, Priority
+from nimbus.domain.runs.run import RunCause, RunHeader, RunState
+from nimbus.domain.starts.places import TURN
 from nimbus.engine.run_queue import RunQueue
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -9,9 +9,9 @@ import pytest
 
 from nimbus.domain.commands import RewindSchedule, StartRun
 from nimbus.domain.ids import PipelineName, RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.run import Run
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.runs.run import Run
 from nimbus.engine.decision import BuildRun
 from nimbus.engine.report import standing
 from nimbus.engine.rules.schedules import MAX_AT_ONCE, MISFIRE_GRACE

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from nimbus.domain import schema
 from nimbus.domain import writes as w
+from nimbus.domain.cluster import schema
+from nimbus.domain.cluster.schedulers import ElectionRole, SchedulerInfo
 from nimbus.domain.commands import Abdication
 from nimbus.domain.ids import RunId, TaskName, WorkerId
-from nimbus.domain.run import RunState
-from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.runs.run import RunState
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.engine.decision import ResignLeadership
 from nimbus.engine.policy import Policy
 from nimbus.ports import FencedOutError, StoreUnavailableError

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nimbus.domain import lifecycle
-from nimbus.domain.admission import task_rank
-from nimbus.domain.catalog import PipelineRecord, PipelineState, Profile
+from nimbus.domain.cluster.settings import ClusterSettings, TeamShare
 from nimbus.domain.commands import SetShare
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.pipeline import Priority
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.settings import ClusterSettings, TeamShare
-from nimbus.domain.task_run import TaskState
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState, Profile
+from nimbus.domain.pipelines.pipeline import Priority
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.task_run import TaskState
+from nimbus.domain.starts.admission import task_rank
 from nimbus.engine.policy import Policy
 from nimbus.engine.ready import ReadyTasks
 from nimbus.engine.report import report

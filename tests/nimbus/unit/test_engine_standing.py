@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from nimbus.domain.admission import WaitReason
-from nimbus.domain.alerts import Alert, AlertEvent, AlertState, accepted
+from nimbus.domain.cluster.alerts import Alert, AlertEvent, AlertState, accepted
+from nimbus.domain.cluster.schedulers import WantedSlots
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import BackfillId, CommandId, RunId, TaskName
-from nimbus.domain.pipeline import Concurrency, Schedule, SparkDeploy, SparkPlace
-from nimbus.domain.run import RunState
-from nimbus.domain.schedulers import WantedSlots
+from nimbus.domain.pipelines.pipeline import Concurrency, Schedule, SparkDeploy, SparkPlace
+from nimbus.domain.runs.run import RunState
+from nimbus.domain.starts.admission import WaitReason
 from nimbus.engine import report as reports
 from nimbus.engine.report import standing
 from nimbus.engine.state import State

@@ -9,9 +9,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from leader import FencingToken, Leadership, Participant
+from nimbus.domain.cluster.terms import EndCause
 from nimbus.domain.commands import Abdicate, QueuedCommand, StartRun
 from nimbus.domain.ids import CommandId, RunId
-from nimbus.domain.terms import EndCause
 from nimbus.engine import loop
 from nimbus.engine.decision import BuildRun
 from nimbus.engine.events import CommandsChanged

@@ -11,19 +11,26 @@ import pytest
 
 from nimbus.api.explain.data import DatasetView, why_it_reads
 from nimbus.definition.targets import due_targets
-from nimbus.domain import reads
-from nimbus.domain.catalog import profile_of
-from nimbus.domain.datasets import Dataset, Taken
-from nimbus.domain.due import consumer_of
+from nimbus.domain.data import reads
+from nimbus.domain.data.datasets import Dataset, Taken
+from nimbus.domain.data.publications import Accepted, OutsideData, Partitioning, Publication, Read, Version
+from nimbus.domain.data.reads import Partitions
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import Concurrency, DataStart, PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.publications import Accepted, OutsideData, Partitioning, Publication, Read, Version
-from nimbus.domain.purge import Purged
-from nimbus.domain.reads import Partitions
-from nimbus.domain.run import Run, RunPart, RunState
-from nimbus.domain.run_number import next_number
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.catalog import profile_of
+from nimbus.domain.pipelines.pipeline import (
+    Concurrency,
+    DataStart,
+    PipelineSpec,
+    Schedule,
+    TaskKind,
+    TaskSpec,
+)
+from nimbus.domain.runs.purge import Purged
+from nimbus.domain.runs.run import Run, RunPart, RunState
+from nimbus.domain.runs.run_number import next_number
+from nimbus.domain.runs.task_run import Outcome
+from nimbus.domain.starts.due import consumer_of
 from nimbus.domain.writes import CreatePipeline, RemovePipelineRecord
 from nimbus.engine.decision import Decision
 from nimbus.engine.history_lookups import versions_for

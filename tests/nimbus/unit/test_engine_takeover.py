@@ -11,10 +11,10 @@ from structlog.testing import capture_logs
 
 from leader import FencingToken, Leadership, Participant
 from nimbus.domain import writes as w
-from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.run import RunCause
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.runs.drafts import Draft
+from nimbus.domain.runs.run import RunCause
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.engine.decision import Refusal
 from nimbus.engine.events import RunBuilt
 from nimbus.engine.leader_term import LeaderTerm

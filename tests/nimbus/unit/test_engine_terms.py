@@ -8,11 +8,8 @@ from datetime import timedelta
 import pytest
 
 from nimbus.domain import writes as w
-from nimbus.domain.commands import Abdicate, Abdication
-from nimbus.domain.ids import RunId
-from nimbus.domain.schedulers import ElectionRole, SchedulerInfo
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.terms import (
+from nimbus.domain.cluster.schedulers import ElectionRole, SchedulerInfo
+from nimbus.domain.cluster.terms import (
     TERMS_KEPT,
     Adopted,
     Candidate,
@@ -25,6 +22,9 @@ from nimbus.domain.terms import (
     gap,
     in_words,
 )
+from nimbus.domain.commands import Abdicate, Abdication
+from nimbus.domain.ids import RunId
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.engine.decision import ArchiveTerms, ResignLeadership
 from nimbus.engine.events import TermsArchived
 from nimbus.engine.term_upkeep import SEEN_EVERY_S

@@ -10,14 +10,14 @@ import pytest
 
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.runs import creation, prepare
-from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
 from nimbus.domain.commands import PauseRun, ResumeRun, StopRun
-from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import AttemptId, ReleaseDigest, TaskName
-from nimbus.domain.pipeline import PipelineSpec, Priority
-from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.task_run import Outcome, TaskState
+from nimbus.domain.pipelines.pipeline import PipelineSpec, Priority
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.drafts import Draft, new_run
+from nimbus.domain.runs.run import Run, RunCause, RunState
+from nimbus.domain.runs.task_run import Outcome, TaskState
 from nimbus.engine.events import AttemptChanged
 from nimbus.engine.state.runs import TASKS_AT_ONCE
 from nimbus.engine.state_reader import MAX_TOGETHER

@@ -10,12 +10,11 @@ import pytest
 
 from nimbus.api.explain.queue import QueueView
 from nimbus.api.explain.task import ClusterFacts, why, why_run
-from nimbus.domain import child_runs
-from nimbus.domain.children import ChildSpec
+from nimbus.domain.attempts.slots import End, Slots
 from nimbus.domain.commands import DecideApproval, MarkTask, PauseRun, ResumeRun, StartRun, StopRun
 from nimbus.domain.ids import PipelineName, RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import (
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import (
     CatchUp,
     Concurrency,
     PipelineSpec,
@@ -25,10 +24,11 @@ from nimbus.domain.pipeline import (
     TaskSpec,
     WhenFull,
 )
-from nimbus.domain.run import Places, RunState
-from nimbus.domain.slots import End, Slots
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.waits import SELF, DataProbe, DataSource, DataWait, PipelineWait, ProbeResult
+from nimbus.domain.runs import child_runs
+from nimbus.domain.runs.children import ChildSpec
+from nimbus.domain.runs.run import Places, RunState
+from nimbus.domain.runs.task_run import Outcome
+from nimbus.domain.starts.waits import SELF, DataProbe, DataSource, DataWait, PipelineWait, ProbeResult
 from nimbus.engine.state import State
 from tests.nimbus.definitions import active
 from tests.nimbus.unit.test_engine_concurrency import (

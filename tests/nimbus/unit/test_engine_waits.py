@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nimbus.domain import writes as w
-from nimbus.domain.children import Parent
 from nimbus.domain.commands import (
     Command,
     DecideApproval,
@@ -19,13 +18,14 @@ from nimbus.domain.commands import (
     StopRun,
 )
 from nimbus.domain.ids import CommandId, PipelineName, RunId, TaskName
-from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.task_run import Settlement, TaskState
-from nimbus.domain.upstream import Upstream, WaitState, judge
-from nimbus.domain.waits import DataProbe, DataSource, DataWait, OnFailed, PipelineWait, ProbeResult
+from nimbus.domain.pipelines.interval_index import IntervalIndex
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import FailureStrategy, PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.runs.children import Parent
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.task_run import Settlement, TaskState
+from nimbus.domain.starts.upstream import Upstream, WaitState, judge
+from nimbus.domain.starts.waits import DataProbe, DataSource, DataWait, OnFailed, PipelineWait, ProbeResult
 from nimbus.engine.decision import BuildRun, Decision
 from nimbus.engine.looks import LAST_LOOK_S, LONGEST_PAUSE_S, MAX_REPORTED, Looks
 from nimbus.engine.rules import ask, next_key

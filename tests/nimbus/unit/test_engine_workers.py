@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from nimbus.domain.admission import Need, by_rank
+from nimbus.domain.attempts.workers import Refusals
 from nimbus.domain.ids import AttemptId, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import TaskKind, TaskSpec
-from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
-from nimbus.domain.workers import Refusals
+from nimbus.domain.pipelines.pipeline import TaskKind, TaskSpec
+from nimbus.domain.runs.task_run import Attempt, Outcome, TaskRun, TaskState
+from nimbus.domain.starts.admission import Need, by_rank
 from nimbus.engine.workers import Workers
 from tests.nimbus.engine_bench import WORKER
 

@@ -6,14 +6,21 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from nimbus.api.explain.data import DatasetView, DueView, why_no_start
-from nimbus.domain.catalog import Profile
-from nimbus.domain.datasets import Dataset
-from nimbus.domain.due import Due, RefusedStart
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import Partitioning, Read
 from nimbus.domain.ids import DatasetName, PipelineName, ReleaseDigest, RunId
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import Concurrency, DataStart, FailureStrategy, Priority, Schedule, StartWhen
-from nimbus.domain.publications import Partitioning, Read
-from nimbus.domain.run import DataCause, Run, RunCause
+from nimbus.domain.pipelines.catalog import Profile
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import (
+    Concurrency,
+    DataStart,
+    FailureStrategy,
+    Priority,
+    Schedule,
+    StartWhen,
+)
+from nimbus.domain.runs.run import DataCause, Run, RunCause
+from nimbus.domain.starts.due import Due, RefusedStart
 
 DAY = timedelta(days=1)
 NOW = datetime(2026, 3, 3, 6, tzinfo=UTC)

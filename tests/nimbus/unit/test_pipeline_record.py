@@ -9,9 +9,9 @@ import pytest
 
 from nimbus import pipeline_record
 from nimbus.definition.models import MAX_TAGS
-from nimbus.domain.catalog import Skips
 from nimbus.domain.ids import PipelineName, TaskName
-from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.pipelines.catalog import Skips
+from nimbus.domain.pipelines.pipeline import ParameterSpec, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.wording import REASON_BYTES
 from nimbus.records import UnreadableRecordError
 from tests.nimbus.definitions import active

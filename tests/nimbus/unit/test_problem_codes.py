@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nimbus.api.problems import ObjectNotFoundError, problem
-from nimbus.domain.access import AccessDeniedError
+from nimbus.domain.cluster.access import AccessDeniedError
 from nimbus.domain.errors import RefusedError
 
 ROOT = Path(__file__).parents[3]

@@ -8,15 +8,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nimbus import records, run_record
-from nimbus.domain.due import Due
+from nimbus.domain.attempts.slots import Claim, End
+from nimbus.domain.attempts.workers import Assignment, AssignmentKind
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import DataStart, FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.slots import Claim, End
-from nimbus.domain.task_run import Outcome, TaskRun
-from nimbus.domain.tasks import Tasks
-from nimbus.domain.workers import Assignment, AssignmentKind
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import DataStart, FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.runs.run import Run, RunCause, RunState
+from nimbus.domain.runs.task_run import Outcome, TaskRun
+from nimbus.domain.runs.tasks import Tasks
+from nimbus.domain.starts.due import Due
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SPEC = TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py")

@@ -12,10 +12,10 @@ import pytest
 from nimbus import records, run_record
 from nimbus.adapters.store.calls import LARGEST_REQUEST
 from nimbus.definition.task_rules import MAX_GIVEN_LISTS, MAX_ITEMS_OF_PIPELINE
-from nimbus.domain.children import LARGEST_LISTS, MAX_ITEMS, ItemState
 from nimbus.domain.ids import TaskName
-from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.run import Run
+from nimbus.domain.pipelines.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.runs.children import LARGEST_LISTS, MAX_ITEMS, ItemState
+from nimbus.domain.runs.run import Run
 from tests.nimbus.children_stage import LOAD, Stage, parent, starting
 
 FAN = TaskName("fan")

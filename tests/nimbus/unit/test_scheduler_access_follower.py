@@ -15,8 +15,8 @@ from nimbus.access.gate import AccessGate, Presented
 from nimbus.access.tokens import new_token
 from nimbus.bootstrap.access import build_access_follower
 from nimbus.config import load_settings
-from nimbus.domain.access import AccessRole, Principal, Token
-from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.cluster.access import AccessRole, Principal, Token
+from nimbus.domain.cluster.settings import ClusterSettings
 from nimbus.ports import Enqueue, StoreUnavailableError
 from nimbus.scheduler.followers import AccessFollower, TokensFile, TokensFileError
 

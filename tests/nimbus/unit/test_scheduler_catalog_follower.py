@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from blobsync import ReleaseRef
-from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.ids import PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState, ReleaseOf
+from nimbus.domain.pipelines.pipeline import PipelineSpec
 from nimbus.ports import Enqueue, StoreUnavailableError
 from nimbus.scheduler.followers import CatalogFollower
 from tests.nimbus.definitions import active

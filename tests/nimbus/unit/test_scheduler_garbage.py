@@ -28,8 +28,8 @@ from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.store.cluster import TreeWholeState
 from nimbus.config.sections import Artifacts
 from nimbus.domain.ids import PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec
-from nimbus.domain.run import Run
+from nimbus.domain.pipelines.pipeline import DEFINITION_FILE, PipelineSpec
+from nimbus.domain.runs.run import Run
 from nimbus.records import UnreadableRecordError
 from nimbus.scheduler.garbage import BucketGarbage, LocalGarbage
 from nimbus.scheduler.releases import LocalReleases

@@ -12,10 +12,10 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from nimbus.api.routes.attempts import ClusterAttempt, HeartbeatAnswer, SignedUrl, router
-from nimbus.domain.access import SecretRules
+from nimbus.domain.attempts.slots import Claim, End, Slots
+from nimbus.domain.cluster.access import SecretRules
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
-from nimbus.domain.slots import Claim, End, Slots
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.ports import StoreUnavailableError
 from nimbus.scheduler.gateway import ClusterGateway
 from nimbus.worker.application.startup import data_token_for, secrets_token_for, token_for

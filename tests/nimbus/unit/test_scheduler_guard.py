@@ -10,9 +10,9 @@ import pytest
 
 from blobsync import Readiness, ReleaseReadiness, ReleaseRef, ReleaseState
 from leader import Verdict
-from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.pipelines.catalog import PipelineState
+from nimbus.domain.pipelines.pipeline import PipelineSpec
 from nimbus.ports import StoreUnavailableError
 from nimbus.scheduler.readiness import ReadinessGuard
 from tests.nimbus.definitions import active

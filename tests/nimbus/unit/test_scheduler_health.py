@@ -11,12 +11,18 @@ import pytest
 
 from blobsync import Readiness, ReleaseReadiness, ReleaseRef, ReleaseState, SyncProgress
 from leader import ElectionStatus, MemberNode, Participant, ParticipantView, Phase, Rank, Verdict
-from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.attempts.workers import Refusals
+from nimbus.domain.cluster.schedulers import (
+    ElectionRole,
+    LeaderReport,
+    LimitUse,
+    SchedulerInfo,
+    leader_report,
+)
 from nimbus.domain.ids import HostId, PipelineName, ReleaseDigest, WorkerId
-from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.schedulers import ElectionRole, LeaderReport, LimitUse, SchedulerInfo, leader_report
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.pipeline import PipelineSpec
 from nimbus.domain.wording import REASON_BYTES
-from nimbus.domain.workers import Refusals
 from nimbus.engine.loop import EngineStatus
 from nimbus.scheduler.health import REFUSING_SHOWN, Identity, SelfReport
 from nimbus.scheduler.readiness import ReadinessGuard

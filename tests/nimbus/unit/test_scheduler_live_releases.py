@@ -9,15 +9,15 @@ import pytest
 
 from blobsync import ReleaseRef
 from nimbus.adapters.store.cluster import TreeWholeState
-from nimbus.domain.backfill import BackfillRequest
-from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.children import ChildSpec
 from nimbus.domain.commands import ActivatePipeline, Command, CreateBackfill, PausePipeline, PublishRelease
 from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.task_run import TaskRun, TaskState
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.pipelines.backfill import BackfillRequest
+from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState
+from nimbus.domain.pipelines.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
+from nimbus.domain.runs.children import ChildSpec
+from nimbus.domain.runs.run import Run, RunCause, RunState
+from nimbus.domain.runs.task_run import TaskRun, TaskState
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.ports import StoreUnavailableError
 from nimbus.scheduler.garbage import NothingKnownError, live_releases
 from tests.nimbus.definitions import active

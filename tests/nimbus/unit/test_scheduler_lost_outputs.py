@@ -10,10 +10,10 @@ import pytest
 
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.task_run import Attempt, Outcome, TaskRun
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.pipelines.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.runs.run import Run, RunCause
+from nimbus.domain.runs.task_run import Attempt, Outcome, TaskRun
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.ports import StoreUnavailableError
 from nimbus.records import UnreadableRecordError
 from nimbus.scheduler.output_deletion import LostOutputs, is_lost

@@ -10,7 +10,7 @@ import pytest
 
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.api.services import OpenedFile, OutputFiles
-from nimbus.domain.outputs import ListedFile, OutputsNotHereError, file_order, listing
+from nimbus.domain.data.outputs import ListedFile, OutputsNotHereError, file_order, listing
 from nimbus.scheduler import output_files
 from nimbus.scheduler.output_files import BucketFiles, FolderFiles
 from nimbus.worker.data.bucket import BucketPlace

@@ -18,10 +18,10 @@ from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.s3_purges import S3Purges
 from nimbus.config.sections import Retention
-from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.children import Parent
 from nimbus.domain.commands import CommandOutcome, PurgeRuns, QueuedCommand, StartRun, WithdrawDataset
-from nimbus.domain.datasets import Dataset, versions_of
+from nimbus.domain.data.datasets import Dataset, versions_of
+from nimbus.domain.data.outputs import OutputsNotHereError
+from nimbus.domain.data.publications import Change, Partitioning, Publication
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import (
     AttemptId,
@@ -33,14 +33,14 @@ from nimbus.domain.ids import (
     TaskName,
     WorkerId,
 )
-from nimbus.domain.outputs import OutputsNotHereError
-from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.publications import Change, Partitioning, Publication
-from nimbus.domain.purge import Purged, PurgeOrder
-from nimbus.domain.run import Run, RunCause, RunPart, RunState
-from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.task_run import Attempt, Outcome, Reused, TaskRun, TaskState
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.pipelines.catalog import PipelineRecord
+from nimbus.domain.pipelines.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.runs.children import Parent
+from nimbus.domain.runs.purge import Purged, PurgeOrder
+from nimbus.domain.runs.run import Run, RunCause, RunPart, RunState
+from nimbus.domain.runs.selection import Scope, Selection
+from nimbus.domain.runs.task_run import Attempt, Outcome, Reused, TaskRun, TaskState
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.engine.history_lookups import store_order
 from nimbus.ports import KeptLog
 from nimbus.scheduler.output_deletion import BucketOutputs, FolderOutputs

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from blobsync import MissingArtifact, Readiness, ReleaseReadiness, ReleaseRef, ReleaseState, Role
-from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import PipelineName, ReleaseDigest
+from nimbus.domain.pipelines.catalog import ReleaseOf
 from nimbus.scheduler.readiness import Assessment, assess
 
 P, Q = PipelineName("p"), PipelineName("q")

@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 
 from nimbus import records
 from nimbus.adapters.store.calls import LARGEST_REQUEST
+from nimbus.domain.attempts.workers import WorkerInfo
+from nimbus.domain.cluster.schedulers import ElectionRole, SchedulerInfo, clocks_differ_s
 from nimbus.domain.ids import HostId, PipelineName, WorkerId
-from nimbus.domain.schedulers import ElectionRole, SchedulerInfo, clocks_differ_s
-from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import SchedulerIdInUseError, StoreUnavailableError
 from nimbus.scheduler import registrar
 from nimbus.scheduler.registrar import Registrar

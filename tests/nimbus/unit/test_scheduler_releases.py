@@ -13,12 +13,12 @@ import pytest
 from blobsync import LocalStore, ReleaseRef, RetryPolicy, Syncer, collect, publish
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.definition import parse_definition
-from nimbus.domain.access import SecretRules
-from nimbus.domain.calendars import Calendar
-from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.cluster.access import SecretRules
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import DEFINITION_FILE
+from nimbus.domain.pipelines.calendars import Calendar
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.pipeline import DEFINITION_FILE
 from nimbus.ports import DefinitionNotHereError
 from nimbus.scheduler import releases
 from nimbus.scheduler.releases import LocalReleases, Validators

@@ -9,7 +9,7 @@ import pytest
 from nimbus.config import InvalidConfigurationError, load_settings
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, TaskName
-from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.pipelines.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.scheduler.releases import ValidatorNotFoundError, Validators
 
 SPEC = PipelineSpec(

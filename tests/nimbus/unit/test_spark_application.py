@@ -16,15 +16,15 @@ from nimbus.api.routes.attempts import AttemptReport, ClusterAttempt
 from nimbus.api.runs.models import AttemptModel, run_model
 from nimbus.api.services import HistoryServers
 from nimbus.bootstrap.resources import SystemClock
-from nimbus.domain import lifecycle
-from nimbus.domain.admission import Capacity
-from nimbus.domain.cost import Cost
+from nimbus.domain.attempts.cost import Cost
+from nimbus.domain.attempts.slots import LONGEST, Claim, End, Slots, application_id
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Priority, SparkPlace, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.slots import LONGEST, Claim, End, Slots, application_id
-from nimbus.domain.task_run import Outcome, TaskRun
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.pipelines.pipeline import FailureStrategy, Priority, SparkPlace, TaskKind, TaskSpec
+from nimbus.domain.runs import lifecycle
+from nimbus.domain.runs.run import Run, RunCause
+from nimbus.domain.runs.task_run import Outcome, TaskRun
+from nimbus.domain.runs.tasks import Tasks
+from nimbus.domain.starts.admission import Capacity
 from nimbus.records import RUN
 from nimbus.scheduler.gateway import ClusterGateway
 from nimbus.worker import process_executor

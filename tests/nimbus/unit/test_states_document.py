@@ -13,10 +13,10 @@ from typing import get_args
 import pytest
 
 from nimbus.attempt import model as m
-from nimbus.domain.needs import TABLE
-from nimbus.domain.pipeline import FailureClass
-from nimbus.domain.run import RunState
-from nimbus.domain.task_run import Outcome, TaskState
+from nimbus.domain.pipelines.pipeline import FailureClass
+from nimbus.domain.runs.run import RunState
+from nimbus.domain.runs.task_run import Outcome, TaskState
+from nimbus.domain.starts.needs import TABLE
 
 _ENDINGS = (TaskState.SUCCEEDED, TaskState.SKIPPED, TaskState.FAILED, TaskState.NOT_RUN)
 """As the columns of the table."""

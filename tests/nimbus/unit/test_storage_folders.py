@@ -11,11 +11,11 @@ from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.s3_purges import S3Purges
+from nimbus.domain.cluster.terms import EndCause, Leader, begun, ended
 from nimbus.domain.commands import PurgeRuns
 from nimbus.domain.ids import AttemptId, CommandId, RunId
-from nimbus.domain.purge import PurgeOrder
-from nimbus.domain.run import RunPart
-from nimbus.domain.terms import EndCause, Leader, begun, ended
+from nimbus.domain.runs.purge import PurgeOrder
+from nimbus.domain.runs.run import RunPart
 from nimbus.scheduler.output_deletion import delete_with_uploads
 from tests.nimbus.contract.test_history import NOW, RUN, TASK, a_refusal
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from nimbus.adapters.store import datasets as store
-from nimbus.domain.datasets import Dataset
+from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.data.publications import Partitioning, Version
 from nimbus.domain.ids import AttemptId, DatasetName, PipelineName, RunId, TaskName
-from nimbus.domain.publications import Partitioning, Version
 
 _AT = datetime(2026, 1, 1, tzinfo=UTC)
 

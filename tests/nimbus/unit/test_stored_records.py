@@ -12,8 +12,8 @@ import pytest
 
 import nimbus
 from nimbus import records, run_record
-from nimbus.domain.run import RunHeader
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.runs.run import RunHeader
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.records import RecordCodec
 from tests.nimbus import stored_records
 from tests.nimbus.stored_records import COMPRESSED, FILE, RELEASED, codecs, samples

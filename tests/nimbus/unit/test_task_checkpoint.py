@@ -13,8 +13,8 @@ import pytest
 
 from nimbus import task
 from nimbus.checkpoint import LARGEST_BYTES, CheckpointError
-from nimbus.domain.slots import Claim, End
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.attempts.slots import Claim, End
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.records import END
 from nimbus.worker import settlement
 from nimbus.worker.application import reports

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from nimbus import task
-from nimbus.domain.slots import End
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.attempts.slots import End
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.records import END
 from nimbus.result import DEEPEST, LARGEST_BYTES, ResultError, decode, encode
 from nimbus.worker.application import reports

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from nimbus.definition import InvalidDefinitionError, read_definition
-from nimbus.domain.children import ChildSpec, Parent
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.task_run import TaskRun
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.runs.children import ChildSpec, Parent
+from nimbus.domain.runs.run import Run, RunCause
+from nimbus.domain.runs.task_run import TaskRun
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.templates import evaluation
 from nimbus.templates.checking import MAX_TEXT, NAMES, argument_faults, file_faults
 from nimbus.templates.client import Templates

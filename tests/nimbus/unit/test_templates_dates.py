@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from nimbus.domain.intervals import local
+from nimbus.domain.pipelines.intervals import local
 from nimbus.templates.dates import date_values
 from nimbus.templates.evaluation import Budget
 from nimbus.templates.names import DATES, TemplateError, names_in

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import pytest
 
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause
-from nimbus.domain.task_run import TaskRun
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.pipelines.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.runs.run import Run, RunCause
+from nimbus.domain.runs.task_run import TaskRun
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.templates.client import Templates
 from nimbus.templates.names import TemplateError, at_release
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
-from nimbus.domain.release_files import ReleaseFile
+from nimbus.domain.pipelines.catalog import ReleaseOf
+from nimbus.domain.pipelines.release_files import ReleaseFile
 from nimbus.web.task.page import failed_code
 
 RELEASE = ReleaseOf(PipelineName("sums"), ReleaseDigest("a" * 64))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.data.publications import Publication, Read
 from nimbus.domain.ids import DatasetName, PipelineName, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.publications import Publication, Read
+from nimbus.domain.pipelines.catalog import PipelineRecord
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.pipelines.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.web.dataset import MAX_DAYS, days_of, flow
 from tests.nimbus.definitions import active
 

@@ -16,10 +16,10 @@ from nimbus.api.explain.task import ClusterFacts
 from nimbus.api.runs.models import in_order, run_model
 from nimbus.api.services import HistoryServers
 from nimbus.domain.ids import TaskName, WorkerId
-from nimbus.domain.pipeline import TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
-from nimbus.domain.tasks import Tasks
+from nimbus.domain.pipelines.pipeline import TaskKind, TaskSpec
+from nimbus.domain.runs.run import Run, RunState
+from nimbus.domain.runs.task_run import Attempt, Outcome, TaskRun, TaskState
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.web.run.gantt import WaitBar, critical_path, waits
 from nimbus.web.run.gantt import svg as gantt_svg
 from nimbus.web.run.graph import MAX_ALIKE, MAX_EDGES, Drawings, TooManyEdgesError, draw, svg

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from nimbus.domain.ids import RunId
-from nimbus.domain.run import Run, RunState
+from nimbus.domain.runs.run import Run, RunState
 from nimbus.ports import RecentRuns, StoreUnavailableError
 from nimbus.web.home.day import DAY, Day
 from nimbus.web.home.timeline import Axis, head, lane

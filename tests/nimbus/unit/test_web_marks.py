@@ -10,9 +10,9 @@ from itertools import chain
 import pytest
 
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.pipeline import PipelineSpec, Schedule
-from nimbus.domain.run import RunState
-from nimbus.domain.task_run import TaskState
+from nimbus.domain.pipelines.pipeline import PipelineSpec, Schedule
+from nimbus.domain.runs.run import RunState
+from nimbus.domain.runs.task_run import TaskState
 from nimbus.domain.wording import counted
 from nimbus.web.pipeline.foresight import following, upcoming
 from nimbus.web.pipeline.grid import mark

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 from starlette.requests import Request
 
-from nimbus.domain.catalog import Profile
-from nimbus.domain.pipeline import Schedule
+from nimbus.domain.pipelines.catalog import Profile
+from nimbus.domain.pipelines.pipeline import Schedule
 from nimbus.web.times import PIPELINES, DateZone, Times, choice, date_zone
 
 FIRE = datetime(2026, 11, 4, 5, 30, tzinfo=UTC)

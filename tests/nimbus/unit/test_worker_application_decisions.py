@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from nimbus.domain.slots import Claim, ClusterDriver, End, Holder, Slots
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.attempts.slots import Claim, ClusterDriver, End, Holder, Slots
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.application.manager import DriverState, DriverStatus
 from nimbus.worker.application.submitted import (
     FAREWELL_S,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from nimbus.domain.slots import Claim, Slots
+from nimbus.domain.attempts.slots import Claim, Slots
 from nimbus.worker.application.manager import DriverState, DriverStatus
 from nimbus.worker.application.submitted import GONE_S, SILENT_S, Followed
 

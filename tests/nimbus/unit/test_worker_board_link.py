@@ -14,9 +14,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from nimbus.attempt import model as m
+from nimbus.domain.attempts.slots import Claim, End, Slots
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.slots import Claim, End, Slots
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.ports import AttemptBoard, StoreUnavailableError
 from nimbus.worker.attempt import board_link
 from nimbus.worker.attempt.board_link import MAX_TOGETHER, BoardInstruction, BoardLink

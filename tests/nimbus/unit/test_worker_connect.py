@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.slots import ConnectSession
+from nimbus.domain.attempts.slots import ConnectSession
 from nimbus.worker.connect import attempt_session, client, server_folder
 from nimbus.worker.connect.plan import ConnectPlan
 from nimbus.worker.connect.server import LocalServer, LocalServerSettings, RemoteServer

@@ -13,7 +13,7 @@ import pytest
 
 from blobsync import RetryPolicy, StoreUnavailableError
 from blobsync.testing.memory import MemoryObjectStore
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.attempt.held_attempt import committed
 from nimbus.worker.data.bucket import BucketPlace

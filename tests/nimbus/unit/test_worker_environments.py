@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from packaging.tags import Tag
 
-from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.pipelines.pipeline import TaskKind
 from nimbus.worker import environments
 from nimbus.worker.environments import Environments, FoundEnvironment, TaskEnvironment
 

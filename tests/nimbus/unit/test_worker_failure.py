@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.domain.pipeline import FailureClass
+from nimbus.domain.pipelines.pipeline import FailureClass
 from nimbus.worker.attempt.verdict import failure_class, without_other_threads
 from tests.nimbus.failures.cases import CASES, Case
 

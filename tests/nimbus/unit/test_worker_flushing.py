@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.attempt.held_attempt import committed
 from nimbus.worker.attempt.verdict import Ending

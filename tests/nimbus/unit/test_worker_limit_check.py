@@ -6,7 +6,7 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from nimbus.domain.pipeline import Limits
+from nimbus.domain.pipelines.pipeline import Limits
 from nimbus.worker.attempt.held_attempt import LimitCheck
 from nimbus.worker.attempt.limits import LimitWatch
 from nimbus.worker.attempt.log import LimitedLog

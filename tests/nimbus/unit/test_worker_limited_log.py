@@ -10,7 +10,7 @@ import pytest
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.pipeline import Limits
+from nimbus.domain.pipelines.pipeline import Limits
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.attempt.log import LimitedLog, store_rest, store_some
 from nimbus.worker.driver.files import write_plan

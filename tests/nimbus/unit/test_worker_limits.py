@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.domain.pipeline import Limits
+from nimbus.domain.pipelines.pipeline import Limits
 from nimbus.worker.attempt.limits import LimitWatch, disk_bytes, impose, memory_bytes
 from nimbus.worker.host import procfs
 

@@ -13,8 +13,8 @@ import pytest
 
 from blobsync import StoreAccessDeniedError, StoreUnavailableError
 from blobsync.testing.memory import MemoryObjectStore
-from nimbus.domain.pipeline import SparkDeploy, SparkPlace
-from nimbus.domain.publications import OutsideData, Version
+from nimbus.domain.data.publications import OutsideData, Version
+from nimbus.domain.pipelines.pipeline import SparkDeploy, SparkPlace
 from nimbus.task import OutsideError
 from nimbus.worker.data.outside import OutsideRefusedError, to_verify, verify
 from nimbus.worker.driver.files import reads_document

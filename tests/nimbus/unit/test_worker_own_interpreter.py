@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.pipeline import SparkMode, TaskKind
+from nimbus.domain.pipelines.pipeline import SparkMode, TaskKind
 from nimbus.worker.driver.child import why_own_interpreter
 from nimbus.worker.driver.files import write_plan
 from nimbus.worker.driver.main import read_plan

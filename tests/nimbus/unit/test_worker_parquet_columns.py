@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from nimbus.attempt.model import Story
-from nimbus.domain.publications import Table
-from nimbus.domain.slots import Holder
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.attempts.slots import Holder
+from nimbus.domain.data.publications import Table
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.attempt import held_attempt
 from nimbus.worker.attempt.held_attempt import HeldAttempt
 from nimbus.worker.attempt.verdict import Ending

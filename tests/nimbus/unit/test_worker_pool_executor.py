@@ -10,10 +10,10 @@ from typing import cast
 
 import pytest
 
+from nimbus.domain.attempts.slots import Claim, End, Slots
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.pipeline import Isolation
-from nimbus.domain.slots import Claim, End, Slots
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import Isolation
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.ports import AttemptBoard, Enqueue, StoreUnavailableError
 from nimbus.worker.attempt import board_link
 from nimbus.worker.attempt.connections import OpenBoard

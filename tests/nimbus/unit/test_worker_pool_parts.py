@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from nimbus.domain.attempts.slots import Claim, End
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.slots import Claim, End
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.ports import StoreUnavailableError
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.host.files import read_untrusted

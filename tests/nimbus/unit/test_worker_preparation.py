@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from blobsync.testing.memory import MemoryObjectStore
+from nimbus.domain.data.publications import OutsideData, Version
 from nimbus.domain.ids import PipelineName, ReleaseDigest, WorkerId
-from nimbus.domain.pipeline import SparkDeploy, SparkMode, SparkPlace, TaskKind
-from nimbus.domain.publications import OutsideData, Version
+from nimbus.domain.pipelines.pipeline import SparkDeploy, SparkMode, SparkPlace, TaskKind
 from nimbus.worker.connect.server import RemoteServer
 from nimbus.worker.connect.session import MissingPackagesError
 from nimbus.worker.data.folder_checks import MARK

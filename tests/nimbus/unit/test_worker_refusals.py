@@ -8,8 +8,8 @@ import pytest
 
 from nimbus.domain.commands import StopRun
 from nimbus.domain.ids import AttemptId, HostId, RunId, TaskName, WorkerId
-from nimbus.domain.run import RunState
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.runs.run import RunState
+from nimbus.domain.runs.task_run import Outcome
 from tests.nimbus.engine_bench import START, WORKER, Bench
 
 BROKEN, GOOD = replace(WORKER, slots=9), replace(WORKER, id=WorkerId("w2"), host=HostId("h2"), slots=1)

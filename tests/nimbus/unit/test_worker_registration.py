@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from nimbus.bootstrap.resources import SystemClock
+from nimbus.domain.attempts.workers import WorkerInfo
 from nimbus.domain.ids import WorkerId
-from nimbus.domain.workers import WorkerInfo
 from nimbus.java import JavaMissingError
 from nimbus.worker.environments import FoundEnvironment, TaskEnvironment
 from nimbus.worker.registration import Registration

@@ -12,10 +12,10 @@ from typing import cast
 import pytest
 
 from nimbus.attempt import model as m
+from nimbus.domain.attempts.slots import Claim, End, Slots
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.pipeline import Limits, TaskKind
-from nimbus.domain.slots import Claim, End, Slots
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import Limits, TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.ports import AttemptBoard, Enqueue
 from nimbus.worker import runner
 from nimbus.worker.attempt import board_link

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from nimbus.domain.attempts.slots import Claim, End
+from nimbus.domain.attempts.workers import Assignment, AssignmentKind
 from nimbus.domain.ids import AttemptId, WorkerId
-from nimbus.domain.slots import Claim, End
-from nimbus.domain.task_run import Outcome
-from nimbus.domain.workers import Assignment, AssignmentKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker import process_executor, settlement
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.host import procfs

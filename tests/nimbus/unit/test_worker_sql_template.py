@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from nimbus.domain.data.publications import Version
+from nimbus.domain.data.reads import input_names
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.intervals import DataInterval
-from nimbus.domain.publications import Version
-from nimbus.domain.reads import input_names
-from nimbus.domain.run_number import next_number
+from nimbus.domain.pipelines.intervals import DataInterval
+from nimbus.domain.runs.run_number import next_number
 from nimbus.task import CONTEXT_VARIABLE, TaskContext, context, fence_token
 from nimbus.templates.checking import file_faults
 from nimbus.worker.driver.files import context_document

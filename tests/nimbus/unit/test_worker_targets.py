@@ -12,10 +12,10 @@ import pytest
 from nimbus.bootstrap.resources import SystemClock
 from nimbus.bootstrap.targets import clusters, history_servers, spark_targets
 from nimbus.config import load_settings
+from nimbus.domain.attempts.slots import ConnectSession
 from nimbus.domain.ids import WorkerId
-from nimbus.domain.pipeline import SparkDeploy, SparkMode, SparkPlace, TaskKind
-from nimbus.domain.slots import ConnectSession
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import SparkDeploy, SparkMode, SparkPlace, TaskKind
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.application.executor import ApplicationExecutor
 from nimbus.worker.application.yarn import hadoop_user
 from nimbus.worker.connect.server import RemoteServer

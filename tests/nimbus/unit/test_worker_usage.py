@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from nimbus.attempt.model import Story
-from nimbus.domain.cost import Cost
-from nimbus.domain.pipeline import Limits, TaskKind
-from nimbus.domain.slots import Holder
+from nimbus.domain.attempts.cost import Cost
+from nimbus.domain.attempts.slots import Holder
+from nimbus.domain.pipelines.pipeline import Limits, TaskKind
 from nimbus.worker.attempt.held_attempt import HeldAttempt
 from nimbus.worker.attempt.limits import LimitWatch
 from nimbus.worker.driver import spark_figures

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from nimbus.attempt.model import Ordered, Story
-from nimbus.domain.pipeline import FailureClass
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.pipelines.pipeline import FailureClass
+from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.attempt.verdict import REASON_LIMIT, error_in, judge
 
 TRACEBACK = """\

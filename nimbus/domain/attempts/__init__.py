@@ -1,0 +1,1 @@
+"""What an attempt is: the order to a worker, its two slots, what the leader decides about it."""

@@ -1,0 +1,1 @@
+"""What the whole cluster has: schedulers, terms, access, settings, alerts."""

@@ -1,0 +1,1 @@
+"""What runs leave and read: datasets, their versions, outputs."""

@@ -1,0 +1,1 @@
+"""What a pipeline is: its definition, its schedule and intervals, its place in the catalog."""

@@ -1,0 +1,1 @@
+"""Whether a run or a task may start."""
