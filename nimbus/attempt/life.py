@@ -127,12 +127,7 @@ class Life:
         return due_s if self._upkeep is None else min(due_s, self._upkeep.due_s)
 
     def apply(self, event: Event, now_s: float) -> Tuple[Instruction, ...]:
-        """Apply an event.
-
-        Args:
-            event: What has happened.
-            now_s: The time, on a clock that does not step.
-        """
+        """Apply an event. `now_s`: on a clock that does not step."""
         self.state, instructions = machine.step(self.state, event, self._terms, now_s)
         if isinstance(event, m.AttemptGone) or (isinstance(event, m.BoardRead) and event.is_useless):
             self._is_needed = False  # the board may have it for a later run

@@ -37,14 +37,7 @@ class Transition(NamedTuple):
 
 
 def step(state: State, event: Event, terms: Terms, now_s: float) -> Transition:
-    """Returns the transition that `event` causes in `state`. See the module.
-
-    Args:
-        state: The state before.
-        event: What has happened.
-        terms: What is agreed for the attempt.
-        now_s: The time, on a clock that does not step.
-    """
+    """The transition that `event` causes in `state`. `now_s`: on a clock that does not step."""
     if isinstance(state, m.Running):
         return _running(state, event, terms, now_s)
     if isinstance(state, m.AwaitingClaim):

@@ -53,11 +53,7 @@ def mark_of(part: str) -> Mark:
 
 
 def until_committed(write: Callable[[], None], conflict: type[Exception]) -> None:
-    """Check the mark and write, again while other writers commit first.
-
-    Raises:
-        Exception: the last conflict, or what `write` raises otherwise.
-    """
+    """Check the mark and write, again while other writers commit first. Raises the last conflict."""
     for tried in range(1, _MAX_TRIES + 1):
         try:
             return write()

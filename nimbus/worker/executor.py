@@ -52,21 +52,16 @@ class Executor(Protocol):
         """Take over attempts of an earlier worker: watch living ones, and settle dead ones."""
 
     def launch(self, order: Assignment, plan: RunnerPlan) -> None:
-        """Start an attempt. An attempt that cannot be started here is refused.
+        """Start an attempt, or refuse one that cannot be started here.
 
-        Raises:
-            OSError, StoreUnavailableError: temporary failure; try again.
+        OSError, StoreUnavailableError: temporary failure; try again.
         """
 
     def probe(self, attempt: str, claim: Claim | None) -> Sight:
         """Check the holder that an attempt's claim names. None: the attempt is not claimed."""
 
     def collect(self, attempt: str, claim: Claim | None) -> End:
-        """Kill the remaining processes of an attempt whose holder is dead.
-
-        Returns:
-            The content for END: the record that the holder left, or "lost".
-        """
+        """Kill what a dead holder left of an attempt; return its END: the holder's record, or "lost"."""
 
     def close(self) -> None:
         """Accept no more attempts; running ones continue."""
@@ -141,9 +136,7 @@ class WorkerContext:
 def collect(board: AttemptBoard, order: Assignment, executors: Mapping[Holder, Executor]) -> bool:
     """Execute a REAP order for an attempt that no executor of this worker has launched.
 
-    Returns:
-        False while its holder lives, which will end the attempt when it reaches ZooKeeper. Call it again
-        later.
+    False while its holder lives, which will end the attempt when it reaches ZooKeeper. Call it again later.
     """
     claim = _as_it_stands(order.claim, board)
     executor = executors[_holder_of(order) if claim is None else claim.holder]

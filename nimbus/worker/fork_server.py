@@ -1,8 +1,8 @@
 """Forks for a worker: `python -I -u -m nimbus.worker.fork_server`, with a socket as standard input.
 
-It forks executors, runners, and keepers of Spark JVMs. It has imported all
-their modules, and has no credentials: these are in a descriptor that it passes on without reading it.
-One thread. It ends with its worker; the processes that it forked continue, because each has its own session.
+It forks executors, runners, and keepers of Spark JVMs. It has imported all their modules, and has no
+credentials: these are in a descriptor that it passes on without reading it. One thread. It ends with its
+worker; the processes that it forked continue, because each has its own session.
 """
 
 from __future__ import annotations
@@ -115,7 +115,6 @@ def _be_runner(
 
 
 def _be_executor(folder: ExecutorFolder, tag: str, startup: int, worker: int) -> int:
-    """Run an executor in the forked child."""
     _detach(startup, worker)
     forked.show_as(
         "nimbus-executor", ("nimbus.worker.pool", folder.path.name), _environment(EXECUTOR_VARIABLE, tag)

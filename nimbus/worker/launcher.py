@@ -51,11 +51,7 @@ class Launcher(Protocol):
     """Starts runners."""
 
     def __call__(self, folder: AttemptFolder, startup: RunnerStartup) -> ProcessId | None:
-        """Start one; return its process, or None if it has already ended.
-
-        Raises:
-            LaunchFailedError: it could not be started.
-        """
+        """Start one; return its process, or None if it has already ended. Raises LaunchFailedError."""
 
 
 @contextmanager
@@ -165,8 +161,7 @@ class ForkLauncher:
     ) -> ProcessId | None:
         """Fork an executor; return its process, or None if it has already ended.
 
-        Raises:
-            OSError: temporary failure. A new fork server is started if there was none: try again.
+        OSError: temporary failure. A new fork server is started if there was none: try again.
         """
         tag = str(folder.path.parent.parent)
         with memory_file(startup) as file:
@@ -202,8 +197,6 @@ class ForkLauncher:
 
 
 class _Server:
-    """One fork server process."""
-
     def __init__(self, options: Sequence[str]) -> None:
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._connection.settimeout(_ANSWER_S)

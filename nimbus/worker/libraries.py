@@ -36,8 +36,7 @@ _CHUNK_BYTES = 1 << 20
 def find_wheels(release_root: Path, patterns: Iterable[str]) -> tuple[str, ...]:
     """The wheels that the patterns name, as paths in the release. Of each package, only the first.
 
-    Raises:
-        BadWheelError: one pattern names two of one package.
+    BadWheelError: one pattern names two of one package.
     """
     chosen: dict[str, str] = {}
     for paths in _found(release_root, patterns):
@@ -75,15 +74,9 @@ class BadWheelError(NimbusError):
 
 
 def unpack_wheel(wheel: Path, root: Path, own: Set[Tag] | None = None) -> Path:
-    """Unpack a wheel below `root`, unless it is already there.
+    """Unpack a wheel below `root`, unless it is already there; return the folder to import from.
 
-    Args:
-        wheel: A `.whl` file with a valid name.
-        root: Folder of unpacked wheels, one folder each, named by digest.
-        own: The tags that the task's interpreter supports; None: those of this one.
-
-    Returns:
-        The folder to import from.
+    `own`: tags that the task's interpreter supports; None: those of this one.
 
     Raises:
         BadWheelError: it is not a wheel, is for another platform, or has a name or size that is not allowed.
@@ -191,12 +184,7 @@ def _write(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, left
 
 
 def why_not_here(file_name: str, own: Set[Tag] | None = None) -> str | None:
-    """Why a wheel cannot be imported here; None if its name shows no reason.
-
-    Args:
-        file_name: `name-version(-build)-python-abi-platform.whl`.
-        own: The tags that an interpreter supports; None: those of this one.
-    """
+    """Why a wheel cannot be imported here, by its name; None: it can. `own`: as of `unpack_wheel`."""
     try:
         *_, tags = parse_wheel_filename(file_name)
     except InvalidWheelFilename as exc:

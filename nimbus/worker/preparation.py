@@ -1,7 +1,4 @@
-"""Prepares everything that must exist before a runner is launched.
-
-Threads `worker-prepare-*` and `worker-fetch-*` of a worker.
-"""
+"""Prepares what must exist before a runner is launched. Threads `worker-prepare-*` and `worker-fetch-*`."""
 
 from __future__ import annotations
 
@@ -45,20 +42,12 @@ class ReleaseProvider(Protocol):
     ) -> AbstractContextManager[Path]:
         """Fetch and verify a release's files, if needed; return their folder.
 
-        They are not collected inside the `with` block. Afterwards the live run protects them: see
-        `nimbus.scheduler.garbage`.
-
-        Raises:
-            Exception: `retryable` is true for a temporary failure (S3 down), false otherwise (no such
-            release).
+        They are not collected inside the `with` block; afterwards the live run protects them, see
+        `nimbus.scheduler.garbage`. Exception: `retryable` is true for a temporary failure (S3 down).
         """
 
     def is_here(self, pipeline: PipelineName, digest: ReleaseDigest) -> bool:
-        """True if a release is complete on this machine's disk. Does not contact storage.
-
-        Raises:
-            Exception: as of `pinned`.
-        """
+        """True if a release is complete on this disk. Does not contact storage. Raises as `pinned`."""
 
 
 class CannotRunHereError(NimbusError):
@@ -189,11 +178,7 @@ def _fetch_inputs(order: Assignment, settings: WorkerSettings, user: TaskUser | 
 
 
 def inputs_are_here(order: Assignment, settings: WorkerSettings) -> bool:
-    """True if `prepare` has no inputs to fetch or verify.
-
-    Raises:
-        InputRefusedError: they are not in the place of this worker's configuration.
-    """
+    """True if `prepare` has no inputs to fetch or verify. InputRefusedError: they are in another place."""
     in_cluster = order.task.runs_in_cluster
     are_here = in_cluster or all(map(_place(settings).is_here, order.inputs.values()))
     return are_here and not any(to_verify(order))
@@ -218,9 +203,7 @@ def _environment_of(
 ) -> FoundEnvironment | None:
     """The environment of an order's task, else of its target; None: the worker's own.
 
-    Raises:
-        CannotRunHereError: this worker has no such environment, or it cannot be used.
-        PipelineUnfitError: tasks of this kind need a later Spark.
+    CannotRunHereError: this worker lacks it. PipelineUnfitError: tasks of this kind need a later Spark.
     """
     usual = "" if target is None or order.task.runs_in_cluster else target.environment
     if not (name := order.task.environment or usual):
@@ -237,11 +220,7 @@ def _environment_of(
 
 
 def target_of(order: Assignment, settings: WorkerSettings) -> SparkTarget | None:
-    """The target of an order's task; None: the worker's own Spark.
-
-    Raises:
-        CannotRunHereError: this worker has no such target, or the target is of the wrong kind.
-    """
+    """The target of an order's task; None: the worker's own Spark. CannotRunHereError: it lacks that."""
     place = order.task.spark_place
     if place is None:
         return None

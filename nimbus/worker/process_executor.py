@@ -72,10 +72,7 @@ class ProcessExecutor:
                 folder.remove()
 
     def was_launched(self, attempt: str) -> bool:
-        """True if this or an earlier worker launched the attempt.
-
-        An attempt with only a folder counts as not launched: CLAIM makes a second start safe.
-        """
+        """True if a worker launched it. Not with only a folder: CLAIM makes a second start safe."""
         folder = self.folder(attempt)
         if not folder.exists:
             return False
@@ -220,10 +217,7 @@ def _kill_left(folder: AttemptFolder | None, tag: Callable[[], str]) -> None:
 
 
 def record_of(claim: Claim | None) -> End | None:
-    """Read the dead runner's exit record in the claim's folder. It must have the claim's own nonce.
-
-    The folder is not changed: its worker stores the log when it starts.
-    """
+    """The dead runner's exit record in the claim's folder, with the claim's nonce. Changes nothing."""
     folder = AttemptFolder.of_claim(claim)
     if claim is None or folder is None:
         return None

@@ -52,12 +52,7 @@ class Registration:
         """True if it was written in this session; false while another worker has our id."""
 
     def publish(self) -> None:
-        """Write it.
-
-        Raises:
-            WorkerIdInUseError: a live worker elsewhere has this id.
-            StoreUnavailableError: no answer.
-        """
+        """Write it. WorkerIdInUseError: a live worker elsewhere has this id. StoreUnavailableError."""
         now = self._clock.now()
         try:
             written_at = self._registrations.publish_worker(self._info(now))

@@ -49,11 +49,7 @@ class SecretDeniedError(SecretError):
 
 
 def resolve(secrets: Mapping[str, str], provider: Provider | None) -> dict[str, str]:
-    """The values of a task's secrets, by environment variable.
-
-    Raises:
-        SecretError: one cannot be read.
-    """
+    """The values of a task's secrets, by environment variable. SecretError: one cannot be read."""
     if not secrets:
         return {}
     if provider is None:
@@ -149,11 +145,7 @@ class CommandProvider:
 
 
 def plugged_in(place: str) -> Provider:
-    """The provider that the factory at `package.module:function` returns.
-
-    Raises:
-        SecretError: the factory is missing, or fails.
-    """
+    """The provider that the factory at `package.module:function` returns. Raises SecretError."""
     module, _, function = place.partition(":")
     try:
         made = getattr(import_module(module), function)()

@@ -117,7 +117,6 @@ class WorkerSettings:
     preload: tuple[str, ...] = ()
     """Modules that are imported once for all pooled attempts."""
     users: TaskUsers = field(default_factory=TaskUsers)
-    """The users that tasks run as."""
     version: str = ""
     connect: ConnectProvider | None = None
     """Provider for tasks in `mode: connect`; None: they are refused."""
@@ -205,7 +204,7 @@ class RunnerStartup:
     connections: Connections
 
     def encode(self) -> bytes:
-        """Encode as JSON: the plan, then the connections."""
+        """As JSON: the plan, then the connections."""
         return encode_plan(self.plan) + _CONNECTIONS.dump_json(self.connections)
 
 
@@ -242,7 +241,7 @@ class ExecutorStartup:
     """As of `WorkerSettings`: libraries read it when they are imported."""
 
     def encode(self) -> bytes:
-        """Encode as JSON."""
+        """As JSON."""
         return _EXECUTOR_STARTUP.dump_json(self)
 
 

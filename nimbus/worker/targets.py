@@ -67,9 +67,7 @@ class SparkTarget:
     def plan(self) -> ConnectPlan:
         """The plan of a session on this Connect server.
 
-        Raises:
-            TargetError: its token cannot be read.
-            ConnectPackagesError: the extra `connect` is not installed.
+        TargetError: its token cannot be read. MissingPackagesError: the extra `connect` is not installed.
         """
         return RemoteServer(self.url, self.token()).plan()
 

@@ -159,8 +159,7 @@ class Worker:
     def start(self) -> None:
         """Take over attempts of an earlier worker, register, and accept orders.
 
-        Raises:
-            WorkDirInUseError: a live worker uses the folder.
+        WorkDirInUseError: a live worker uses the folder.
         """
         self._lock_fd = take_work_dir(self._settings.work_dir)
         if self._settings.users.all():
@@ -316,7 +315,6 @@ class Worker:
             self._prepare(order, self._board.cluster(), pauses(1.0, 10.0))
 
     def _plan_of(self, order: Assignment) -> RunnerPlan | None:
-        """The plan of an earlier attempt of the release, if it is still valid."""
         if not _stays_prepared(order):
             return None
         plan = self._plans.get(_prepared(order))

@@ -1,26 +1,20 @@
 """Runs one attempt inside a Spark cluster: claims it, runs the task as its child, and reports the end.
 
-The cluster downloads it from a scheduler, or Spark's client uploads it: a zip archive of our modules that is
-named `bootstrap.py`, see `bundle.build_bundle`. The task's process, for Python 3.10 or newer, imports from
-the same archive. This module and those that it imports use only the standard library, of Python 3.8 or newer.
-With a token for this attempt it can reach only the slots of its attempt, through any scheduler's gateway. It
-has no credentials of ZooKeeper or storage.
+It is a zip archive of our modules, named `bootstrap.py` (`bundle.build_bundle`), from which the task's
+process imports, too. Standard library only: Python 3.8 or newer, 3.10 for the task. With a token for this
+attempt it reaches only that attempt, through any scheduler's gateway. It has no credentials of ZooKeeper or
+storage.
 
 Guarantees:
-  * User code starts only after CLAIM names this driver. A second driver of the attempt, however started,
-    ends with 75.
+  * User code starts only after CLAIM names this driver. A second driver of the attempt ends with 75.
   * It retries END until a scheduler has accepted it, for at most six hours, and ends the task if another
-    process wrote END.
-  * It sends heartbeats from CLAIM until END is accepted, so that the attempt is not reported as lost.
+    process wrote END. It sends heartbeats from CLAIM until END is accepted.
   * The task dies with this process, and this process with its JVM (PDEATHSIG). Processes that the task has
     started are killed at its end, but not if this process is killed.
 
-`nimbus.attempt` decides if the task starts, when it must end, and if it was a success. The claim, and what
-follows the task's end, are one step after the other here, without a decision.
-
 Threads: main; `bootstrap-heartbeats`; `bootstrap-log`, which sends the log; `runner-mask` of a task with
-secrets; `runner-flush_<n>` while an output in a folder is flushed.
-Exit codes: those of the task; 75 if another driver has the claim and user code did not run.
+secrets; `runner-flush_<n>` while an output in a folder is flushed. Exit codes: those of the task; 75 if
+another driver has the claim and user code did not run.
 """
 
 from __future__ import annotations
@@ -91,7 +85,6 @@ sys.path.insert(0, sys.argv[1])
 from nimbus.worker.data.signed import commit_output
 commit_output()
 """
-"""The process that uploads an output."""
 _START = """
 import os, sys
 bundle, archives, folder = sys.argv[1:]
@@ -153,7 +146,7 @@ class TaskProcess:
             )
 
     def poll(self) -> int | None:
-        """Like `Popen.returncode`; None while it runs."""
+        """As of `Popen`."""
         return self._process.poll()
 
     def forget(self) -> None:
@@ -168,7 +161,6 @@ class TaskProcess:
 
 
 def _short_path(folder: Path) -> Path:
-    """A short path of a folder; or the folder itself."""
     link = short_path_of(folder)
     try:
         link.symlink_to(folder)
@@ -189,7 +181,6 @@ def _lead_group(parent: int) -> None:
 
 
 def _kill_descendants() -> None:
-    """Kill all remaining processes of the task; orphans are adopted by this process."""
     procfs.kill_all(partial(procfs.identities, os.getpid()), deadline_s=_KILL_PATIENCE_S)
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
@@ -197,7 +188,6 @@ def _kill_descendants() -> None:
 
 
 def _cost(work: Path) -> dict[str, Any]:
-    """What its processes used, with the JVM that has started this one, and what its Spark did."""
     used = usage.of_children()
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         used = used.plus(usage.of_living([os.getppid()]))
@@ -324,11 +314,8 @@ def run_claimed(
 def secret_values(startup: Mapping[str, Any], nonce: str) -> dict[str, str]:
     """The task's secrets, by variable, from a scheduler that is reached by TLS or on this host.
 
-    Only those of the submission are asked: others are known from answers, perhaps without TLS, of anybody.
-
-    Raises:
-        GatewayRefusedError, GatewayUnreachableError: as `Gateway.post`.
-        ValueError: no scheduler has such an address, or the answer is not that of a scheduler.
+    Others are no source: their addresses are known from answers, perhaps without TLS, of anybody. Raises as
+    `Gateway.post`; ValueError: no such scheduler, or its answer is not that of a scheduler.
     """
     if not startup["secrets"]:
         return {}

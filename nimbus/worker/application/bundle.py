@@ -77,9 +77,9 @@ _PACKAGES = ("jinja2", "markupsafe", "tenacity")
 
 @cache
 def build_bundle() -> bytes:
-    """The bundle of a driver in a cluster: a zip archive that Python runs, of modules of this release.
+    """A zip archive that Python runs, of modules of this release. Equal modules give equal bytes.
 
-    Equal modules give equal bytes. Its name must end with `.py`, by which `spark-submit` knows Python.
+    Its name must end with `.py`, by which `spark-submit` knows Python.
     """
     buffer, root = io.BytesIO(), Path(__file__).parents[3]
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:

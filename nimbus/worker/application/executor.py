@@ -1,11 +1,9 @@
 """Runs attempts as drivers inside Spark clusters, and follows them until their END. Worker thread.
 
 A submission is recorded on disk right before it is made, and its answer right after it. A submission with an
-unknown outcome is never repeated: CLAIM is fenced, so that a driver which starts later ends without running
-user code.
-
-Submissions are made on threads `worker-submissions-<target>`, all other requests to clusters on threads
-`worker-applications-<target>`: Spark's client takes seconds for each submission.
+unknown outcome is never repeated: CLAIM is fenced, so that a driver which starts later runs no user code.
+Threads: `worker-submissions-<target>`, as Spark's client takes seconds; `worker-applications-<target>` for
+all other requests.
 """
 
 from __future__ import annotations
@@ -153,7 +151,7 @@ class ApplicationExecutor:
     def _ask_cluster(
         self, order: Assignment, plan: RunnerPlan, target: ClusterTarget, key: bytes, tag: str
     ) -> str:
-        """Submit it, and record the result. Submission thread."""
+        """Submission thread."""
         record = SubmissionRecord(attempt=order.attempt, target=target.name)
         try:
             submission = self._submission(order, plan, target, key, tag)
@@ -173,7 +171,7 @@ class ApplicationExecutor:
         return driver
 
     def _end_previous(self, attempt: str, target: ClusterTarget) -> None:
-        """End the driver of the previous, closed attempt in the cluster, if any. Submission thread."""
+        """End the driver of the previous, closed attempt. Submission thread."""
         parsed = AttemptId.parse(attempt)
         if parsed.number == 1:
             return
@@ -185,7 +183,6 @@ class ApplicationExecutor:
     def _submission(
         self, order: Assignment, plan: RunnerPlan, target: ClusterTarget, key: bytes, tag: str
     ) -> Submission:
-        """Build a submission. Hashes a release at its first submission."""
         if order.release not in self._archives:
             self._archives[order.release] = archive_digest(plan.release_root)
         endpoints = living_first(target.endpoints())
@@ -378,7 +375,6 @@ class ApplicationExecutor:
         asked.add_done_callback(lambda _: setattr(one, "killing", False))
 
     def _pool_of(self, target: ClusterTarget) -> ThreadPoolExecutor:
-        """The pool for all requests except submissions."""
         return self._pool(f"worker-applications-{target.name}")
 
     def _pool(self, name: str) -> ThreadPoolExecutor:

@@ -1,8 +1,4 @@
-"""A driver's connection to the attempt board, from inside a cluster: a scheduler's gateway, over HTTP.
-
-With a token for its attempt it reaches only that attempt's slots, through any scheduler. Standard library
-only.
-"""
+"""A driver's connection to the attempt board, from inside a cluster: a scheduler's gateway, over HTTP."""
 
 from __future__ import annotations
 
@@ -88,8 +84,8 @@ class Gateway:
         """Retry until an answer is complete. An endpoint that is not a scheduler any more is skipped.
 
         Raises:
-            GatewayRefusedError: the request is too large, or has a form that schedulers do not accept; or,
-                for `patience_s`, no scheduler saw the claim, which one that lags behind does not.
+            GatewayRefusedError: the request is too large or malformed; or, for `patience_s`, no scheduler saw
+                the claim, which one that lags behind does not.
             GatewayUnreachableError: no scheduler answered within `patience_s`.
         """
         until_s, pause_s, last = time.monotonic() + patience_s, 0.2, "none is known"
@@ -128,7 +124,7 @@ class Gateway:
 
 
 def as_object(answer: Any) -> dict[str, Any]:
-    """Read a file or an answer with a JSON object. Raises ValueError, OSError."""
+    """Read a JSON object. Raises ValueError, OSError."""
     found = json.load(answer)
     if not isinstance(found, dict):
         raise ValueError("the answer is no object")  # noqa: TRY004 - as of a broken answer
@@ -136,7 +132,6 @@ def as_object(answer: Any) -> dict[str, Any]:
 
 
 def _detail(error: urllib.error.HTTPError) -> str:
-    """The reason in a scheduler's refusal."""
     try:
         return str(as_object(error).get("detail", ""))[:_DETAIL]
     except (OSError, HTTPException, ValueError):

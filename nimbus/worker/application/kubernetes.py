@@ -4,10 +4,8 @@ Guarantees:
   * The pod's name is derived from the attempt, and the API server refuses a second pod with that name. So at
     most one pod of an attempt exists at a time, and a lookup by name shows the outcome of a submission.
   * A pod is ours if it has an annotation with the tag from which its name was derived. No other pod is
-  followed
-    or deleted, and a deletion names the uid of the pod that was read.
-  * The client creates the ConfigMap last. A pod without its ConfigMap cannot start: it is deleted, and
-    submitted again.
+    followed or deleted, and a deletion names the uid of the pod that was read.
+  * The client creates the ConfigMap last. A pod without it cannot start: it is deleted, and submitted again.
 
 Source: measured with Spark 4.3 and Kubernetes 1.20: the client creates the pod, then applies its Service,
 NetworkPolicy and ConfigMap, and deletes the pod when that fails. It sets `restartPolicy: Never`.
@@ -35,12 +33,10 @@ from nimbus.worker.application.manager import (
 from nimbus.worker.application.spark_client import ClientResult, SparkClient
 
 NAME_VARIABLE = "NIMBUS_DRIVER"
-"""Environment variable with the name of the bootstrap's pod."""
 VARIABLES = "spark.kubernetes.driverEnv"
 LABEL = "nimbus-attempt"
 """Label of all our driver pods: `kubectl get pods -l nimbus-attempt`."""
 _TAG = "nimbus-submission"
-"""The annotation with the tag."""
 _LIST_S = 2.0
 _COST = 20
 """How long a list is cached, as a multiple of its CPU time: lists cost 5 % of a core at most."""
@@ -128,7 +124,7 @@ class KubernetesManager:
         return all(map(self._api.has_config_map, wanted))
 
     def find(self, tag: str) -> str | None:
-        """The driver of a submission, by its tag; None: there is none. Raises ClusterUnreachableError."""
+        """See `ClusterManager.find`."""
         report = self._asked(pod_name(tag))
         return None if report.state is DriverState.GONE else pod_name(tag)
 

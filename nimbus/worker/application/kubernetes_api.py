@@ -1,7 +1,4 @@
-"""A client of the Kubernetes API server, with the requests for driver pods.
-
-It uses the standard library only: four requests do not need a client library. Any thread.
-"""
+"""The requests for driver pods to the Kubernetes API server, with the standard library only. Any thread."""
 
 from __future__ import annotations
 
@@ -40,14 +37,7 @@ class KubernetesApi:
     def __init__(
         self, master: str, namespace: str, ca_file: Path | None, token: Callable[[], str | None]
     ) -> None:
-        """Create the client.
-
-        Args:
-            master: Spark master, `k8s://https://host:port`.
-            namespace: The pods' namespace.
-            ca_file: Certificate authority of the server's certificate; None: those of the system.
-            token: Called for each request. Raises NimbusError.
-        """
+        """`ca_file`: None: those of the system. `token`: called for each request; raises NimbusError."""
         server = master.removeprefix("k8s://")
         self.server = server if "://" in server else f"https://{server}"
         self._base = f"{self.server}/api/v1/namespaces/{quote(namespace, safe='')}"

@@ -1,8 +1,7 @@
 """Spark's properties that name the release: only the driver's host in a cluster knows its path.
 
-A submission leaves them out. The task's process sets them in the JVM of its driver, which then has no
-Spark context yet. Jars also go onto the class path of this JVM, as `spark-submit` does for the jars of a
-submission. Standard library only.
+A submission leaves them out. The task's process sets them in the JVM of its driver, which has no Spark
+context yet. Jars also go onto the class path of this JVM, as `spark-submit` does. Standard library only.
 """
 
 from __future__ import annotations
@@ -29,9 +28,7 @@ def without_late(conf: Mapping[str, str]) -> dict[str, str]:
 def set_late(folder: Path, archives: str) -> None:
     """Set the rest in the JVM that runs this process. Main thread of a task's process, before its code.
 
-    Args:
-        folder: The task's folder.
-        archives: Added to `spark.archives`: Spark sends them to executors.
+    `archives` are added to `spark.archives`: Spark sends them to executors.
     """
     from pyspark import java_gateway
 
@@ -55,5 +52,5 @@ def set_late(folder: Path, archives: str) -> None:
 
 
 def _parts(name: str, text: str) -> list[str]:
-    """The items of a list of files, of which some may name the release; any other text as a whole."""
+    """The items of a list of files, of which some may name the release."""
     return text.split(",") if name in (JARS, _ARCHIVES) else [text]

@@ -1,8 +1,4 @@
-"""The port to the manager of a Spark cluster: submit, find, check and kill drivers; and its HTTP requests.
-
-`ask` distinguishes "never sent" from "not answered". `Cached` holds figures of a cluster, because each
-waiting driver reads them. Any thread.
-"""
+"""The port to the manager of a Spark cluster: submit, find, check and kill drivers; and its HTTP requests."""
 
 from __future__ import annotations
 
@@ -59,11 +55,7 @@ class DriverState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DriverStatus:
-    """A driver's state, and the manager's description of it.
-
-    The description is shown to users while the driver waits. It then includes how full the cluster is, if
-    known.
-    """
+    """A driver's state, and the manager's words; of a waiting one also how full the cluster is, if known."""
 
     state: DriverState
     words: str
@@ -95,12 +87,9 @@ class ClusterManager(Protocol):
         """
 
     def find(self, name: str) -> str | None:
-        """The driver that was submitted with a name and has not ended.
+        """The living driver that was submitted with a name; None: none, or the manager cannot search.
 
-        None if there is none, or if this manager cannot search.
-
-        Raises:
-            ClusterUnreachableError: try again.
+        Raises ClusterUnreachableError: try again.
         """
 
     def look(self, driver: str) -> DriverStatus:
@@ -109,8 +98,7 @@ class ClusterManager(Protocol):
     def kill(self, driver: str) -> None:
         """Request the end of a driver; `look` shows when it is gone. Safe to repeat.
 
-        Raises:
-            ClusterUnreachableError: try again.
+        Raises ClusterUnreachableError: try again.
         """
 
 
@@ -124,11 +112,10 @@ class NoAnswerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A server's response."""
+    """A server's response; `said` is empty if the JSON is not an object."""
 
     status: int
     said: Mapping[str, Any]
-    """The JSON object; empty if the JSON is not an object."""
 
 
 def ask(
@@ -139,14 +126,7 @@ def ask(
     token: Callable[[], str | None] = lambda: None,
     verify: ssl.SSLContext | None = None,
 ) -> Response:
-    """Send one request; redirects are not followed.
-
-    Args:
-        method: Of HTTP.
-        url: Where.
-        body: JSON.
-        token: Returns the bearer token, if one is needed. Raises NimbusError.
-        verify: For the server's certificate.
+    """Send one request with a JSON `body`; redirects are not followed. `token` raises NimbusError.
 
     Raises:
         NotSentError: the request was not sent.

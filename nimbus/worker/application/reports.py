@@ -1,7 +1,6 @@
 """What a driver in a cluster reports through the gateway: its log, progress, checkpoints, event log and END.
 
-The task writes the files that are read here, so links are not followed, and pipes do not block. Standard
-library only.
+The task writes the files that are read here, so links are not followed, and pipes do not block.
 """
 
 from __future__ import annotations
@@ -91,16 +90,7 @@ class LogThread:
 
 
 class HeartbeatThread:
-    """Sends the task's progress; receives stop requests and the addresses of schedulers.
-
-    It also sends new checkpoints of the task.
-
-    Args:
-        gateway: Connection to schedulers.
-        nonce: The claim's nonce.
-        work: The task's folder.
-        schedulers: See `SCHEDULERS`.
-    """
+    """Sends the task's progress and new checkpoints; receives stop requests and schedulers' addresses."""
 
     def __init__(self, gateway: Gateway, nonce: str, work: Path, schedulers: Path) -> None:
         self._gateway, self._nonce, self._work, self._schedulers = gateway, nonce, work, schedulers
@@ -166,7 +156,7 @@ def tail_of(log: Path) -> str:
 
 
 def send_event_log(gateway: Gateway, nonce: str, work: Path) -> None:
-    """Send Spark's last event log, if there is one. If it cannot be sent, it stays in the cluster."""
+    """Send Spark's last event log. If it cannot be sent, it stays in the cluster."""
     try:
         found = sorted(work.glob("*.zstd*"), key=lambda file: file.lstat().st_mtime_ns)
         if not found:

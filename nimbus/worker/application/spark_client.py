@@ -1,7 +1,6 @@
 """Submits drivers by Spark's own client, `spark-submit` of the installed PySpark: to Kubernetes and YARN.
 
-Properties are passed in a file that only this user can read, because all users of a host can see command
-lines.
+Properties are in a file that only this user can read, because all users of a host can see command lines.
 """
 
 from __future__ import annotations
@@ -56,10 +55,8 @@ class SparkClient:
     def submit(self, submission: Submission, conf: Mapping[str, str], bundle: str | bytes) -> ClientResult:
         """Run the client until the cluster has accepted the driver, or the timeout.
 
-        Args:
-            submission: The driver.
-            conf: Properties of this kind of cluster, which override those of the submission.
-            bundle: The URL of the bundle, or its content, which the client uploads.
+        `conf` overrides the properties of the submission. `bundle`: its URL, or its content, which is
+        uploaded.
 
         Raises:
             NimbusError: there is no Java; nothing was started.

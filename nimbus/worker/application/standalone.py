@@ -60,8 +60,7 @@ class StandaloneManager:
             master: All masters, `spark://host:port,host:port`.
             rest: Base URLs of the gateways of all masters.
             spark_version: The version of the installed Spark.
-            token: Returns the token for the gateways, if they need one (Spark's JWSFilter). Raises
-            NimbusError.
+            token: For the gateways, if they need one (Spark's JWSFilter). Raises NimbusError.
             pages: Base URLs of the masters' web UIs, which show how full the cluster is.
         """
         self._master, self._rest, self._version = master, tuple(rest), spark_version

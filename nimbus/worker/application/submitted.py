@@ -128,13 +128,7 @@ Action = GoOn | StopFollowing | EndDriver | EndAs
 
 
 def decide(seen: Observed, *, stop_grace_s: float, queue_timeout_s: float) -> Action:
-    """Decide about an attempt that was submitted.
-
-    Args:
-        seen: The observed state.
-        stop_grace_s: How long its bootstrap may take to stop.
-        queue_timeout_s: How long it may wait in the cluster for its driver's start.
-    """
+    """What to do for a submitted attempt, whose bootstrap may take `stop_grace_s` to stop."""
     is_gone = seen.report is not None and seen.report.state is DriverState.GONE
     if seen.slots.end is not None:
         if is_gone:

@@ -1,7 +1,4 @@
-"""Makes the folder of a task inside a cluster: the release, the task's wheels, and the task's documents.
-
-Standard library only.
-"""
+"""Makes the folder of a task inside a cluster: the release, the task's wheels, and the task's documents."""
 
 from __future__ import annotations
 
@@ -31,12 +28,7 @@ FOLDERS_ABOVE = 4
 
 
 def make_folder(startup: Mapping[str, Any], gateway: Gateway, bundle: Path) -> Path:
-    """Download the task's files.
-
-    Args:
-        startup: The startup document.
-        gateway: Connection to schedulers.
-        bundle: The archive of our modules, from which the task's process imports, too.
+    """Download the task's files. `bundle`: the archive of our modules.
 
     Raises:
         GatewayRefusedError, GatewayUnreachableError: as `Gateway.fetch`.
@@ -78,10 +70,9 @@ def make_folder(startup: Mapping[str, Any], gateway: Gateway, bundle: Path) -> P
 
 
 def unpack(archive: tarfile.TarFile, folder: Path) -> None:
-    """Write the files of a release. Checks names itself: `extractall(filter=...)` came with Python 3.11.4.
+    """Write the files of a release. Raises ValueError for links, and names that lead out of `folder`.
 
-    Raises:
-        ValueError: an entry is not a regular file, or its name leads out of `folder`.
+    Not by `extractall(filter=...)`, which came with Python 3.11.4.
     """
     for entry in archive:
         name = PurePosixPath(entry.name)

@@ -54,13 +54,7 @@ class YarnManager:
     """See `nimbus.worker.application.manager.ClusterManager`."""
 
     def __init__(self, rest: Sequence[str], client: SparkClient, user: str) -> None:
-        """Create the manager.
-
-        Args:
-            rest: Base URLs of all ResourceManagers.
-            client: Spark's client, for submissions.
-            user: The client's user in the cluster, also for kill requests.
-        """
+        """`rest`: base URLs of all ResourceManagers. `user`: that of the client, also for kill requests."""
         self._rest, self._client, self._user = tuple(rest), client, user
         self._bundle = build_bundle()  # now, because an upgrade replaces its files under a running worker
         self._queues = Cached(self._read_queues)
@@ -158,7 +152,6 @@ class YarnManager:
         return DriverStatus(DriverState.RUNNING, state)
 
     def _wait_of(self, application: Mapping[str, Any]) -> str:
-        """What an application waits for, with the figures of its queue if they are reported."""
         queue = str(application.get("queue"))
         requests = application.get("resourceRequests") or []
         sizes = [one.get("capability", {}) for one in requests if one.get("resourceName", "*") == "*"]

@@ -1,6 +1,6 @@
 """The connection of a runner or an executor to the attempt board: performs the instructions of its attempts.
 
-It has its own thread, because ZooKeeper may be unreachable for hours while the loop must continue.
+Its own thread, because ZooKeeper may be unreachable for hours while the loop must continue.
 """
 
 from __future__ import annotations
@@ -87,9 +87,8 @@ class BoardLink:
     def put(self, attempt: HeldAttempt, instruction: BoardInstruction | m.Record) -> None:
         """Perform it soon, instead of an earlier one of its kind that still waits. Any thread.
 
-        Args:
-            attempt: Has its claim before `PutClaim` is put, and its record before `Record` or `PutEnd`.
-            instruction: `Record` includes `PutEnd`.
+        The attempt has its claim before `PutClaim` is put, and its record before `Record`, which includes
+        `PutEnd`.
         """
         with self._changed:
             if isinstance(instruction, m.Record):

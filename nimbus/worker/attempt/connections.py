@@ -106,9 +106,7 @@ def import_clients() -> None:
 def open_board(connections: Connections) -> OpenBoard:
     """Connect to the board on which attempts are claimed and ended.
 
-    Raises:
-        StoreUnavailableError: it does not answer; try again.
-        UnknownConnectionError: of a kind that this version does not know.
+    StoreUnavailableError: try again. UnknownConnectionError: of a kind that this version does not know.
     """
     settings = _with_durations(connections.board)
     kind = settings.pop("kind", None)
@@ -163,11 +161,7 @@ def _with_durations(where: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def open_logs(connections: Connections) -> LogArchive | None:
-    """Connect to the store of logs; None: logs stay in the attempt's folder.
-
-    Raises:
-        UnknownConnectionError: of a kind that this version does not know.
-    """
+    """Connect to the store of logs; None: they stay in the attempt's folder. UnknownConnectionError."""
     if connections.logs is None:
         return None
     from nimbus.adapters.s3_logs import S3LogArchive
@@ -176,11 +170,7 @@ def open_logs(connections: Connections) -> LogArchive | None:
 
 
 def open_data(where: Mapping[str, Any] | None) -> S3ObjectStore:
-    """Connect to the bucket of task outputs, by `Connections.data`.
-
-    Raises:
-        UnknownConnectionError: of a kind that this version does not know, or none is needed.
-    """
+    """Connect to the bucket of task outputs, by `Connections.data`. Raises UnknownConnectionError."""
     return _open_s3("data", where or {})
 
 

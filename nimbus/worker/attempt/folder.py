@@ -122,22 +122,14 @@ class AttemptFolder:
                 continue
 
     def create(self, order: Assignment) -> None:
-        """Create the folder with its order. Safe to repeat.
-
-        Raises:
-            OSError: the disk is full, or the place cannot be written.
-        """
+        """Create the folder with its order. Safe to repeat. OSError: full, or the place cannot be written."""
         for folder in (self.path, self.work, self.spark_local, self.scratch):
             folder.mkdir(mode=_MODE, parents=True, exist_ok=True)
         reserve(self.room_file, _ROOM_BYTES)
         write_atomic(self.order_file, ASSIGNMENT.encode(order))
 
     def give_to(self, user: TaskUser) -> None:
-        """Recreate `work` for the driver's user, and let that user read the files that its driver reads.
-
-        Raises:
-            OSError: the disk is full, or this process lacks the permission.
-        """
+        """Recreate `work` for the driver's user, who can then read the driver's files. Raises OSError."""
         for file in (self.driver_file, self.context_file):
             with suppress(FileNotFoundError):  # the driver may have got its plan in another way
                 file.chmod(0o640)
@@ -153,8 +145,7 @@ class AttemptFolder:
     def short_scratch(self, user: TaskUser | None) -> Path:
         """A short path of `scratch`, for Unix sockets; `scratch` itself if no link can be created.
 
-        Args:
-            user: The driver's user, if it is another one: a kernel may refuse a link of somebody else.
+        `user`: the driver's, if it is another one: a kernel may refuse a link of somebody else.
         """
         try:
             link = short_path_of(self.work)
@@ -226,11 +217,9 @@ class AttemptFolder:
         return CLAIM.decode(data, str(self.claim_file)) if data is not None else None
 
     def record_exit(self, end: End) -> End:
-        """Fill the exit record, once. The attempt may have filled the disk.
+        """Fill the exit record, once; return that of a faster process, or ours, also if it cannot be written.
 
-        Returns:
-            The record in the folder: ours, or that of a faster process. Ours also if it cannot be written:
-            then END is the only record.
+        The attempt may have filled the disk. Then END is the only record.
         """
         self.room_file.unlink(missing_ok=True)
         try:
@@ -274,11 +263,7 @@ class AttemptFolder:
         return _object_in(self.cost_file)
 
     def result(self) -> dict[str, Any] | None:
-        """The task's result; None if it gave none.
-
-        Raises:
-            ResultError: it is not a JSON object, or too large.
-        """
+        """The task's result; None if it gave none. ResultError: it is not a JSON object, or too large."""
         if not self.result_file.is_symlink() and not self.result_file.exists():
             return None
         data = read_untrusted(self.result_file, LARGEST_BYTES + 1)

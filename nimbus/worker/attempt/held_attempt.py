@@ -55,7 +55,6 @@ class HeldAttempt:
     kept: tuple[Ending, str | None] | None = None
     """The ending of a success after its output was stored, or was not; and the output's reference."""
     record: End | None = None
-    """The exit record."""
     is_over: bool = False
     """A heartbeat or a checkpoint would belong to nothing, or to another's attempt."""
     outcome: Outcome | None = None

@@ -111,10 +111,7 @@ def is_memory(exceeded: str) -> bool:
 
 
 def memory_bytes(pids: Iterable[int]) -> int:
-    """Memory of these processes; memory that they share is counted once.
-
-    Mapped files do not count, because the kernel can drop them. Takes 16 ms for each GiB.
-    """
+    """Memory of these processes; shared memory counts once, mapped files not. Takes 16 ms for each GiB."""
     return sum(map(_held_bytes, pids))
 
 

@@ -85,11 +85,7 @@ class LimitedLog:
         return bytes(text)
 
     def free_middle(self) -> None:
-        """Free the disk blocks of the unreadable middle.
-
-        Raises:
-            OSError: the file system cannot do that.
-        """
+        """Free the disk blocks of the unreadable middle. OSError: the file system cannot do that."""
         size = self._file_size()
         end = size - self._half
         if size <= self._limit or end <= self._freed:
@@ -182,11 +178,7 @@ class LogUploader:
             self._thread.start()
 
     def finish(self, deadline_s: float) -> bool:
-        """The log is complete: wait until the rest is stored, at most `deadline_s`.
-
-        Returns:
-            True if the whole log is stored.
-        """
+        """The log is complete: wait until the rest is stored, at most `deadline_s`; True: all of it is."""
         self._complete.set()
         self._thread.join(deadline_s)
         self._leaving.set()
@@ -230,10 +222,7 @@ class LogUploader:
 
 
 def store_event_log(folder: AttemptFolder, archive: LogArchive) -> None:
-    """Store the event log, if there is one; with several applications, the last one's. Safe to repeat.
-
-    Raises the archive's errors.
-    """
+    """Store the event log, of the last application. Safe to repeat. Raises the archive's errors."""
     files = sorted(folder.work.glob(_EVENT_LOGS), key=lambda file: file.lstat().st_mtime_ns)
     if not files:
         return

@@ -1,10 +1,9 @@
 """Opens the Spark Connect session of an attempt, and ends it: its runner does so, or else a worker.
 
-Before an attempt's END its session is released, which interrupts its operations. If the worker's own server
-does not answer, or has ended, it is killed instead with all processes that it has started. The sessions of
-other attempts on it are lost, and these run again. If an external server does not answer, its own time limits
-apply.
-Spark may answer before the last process of an operation has ended.
+Before END the session is released, which interrupts its operations. If the worker's own server does not
+answer, or has ended, it is killed instead with all processes that it has started; the attempts of its other
+sessions run again. On an external server its own time limits apply. Spark may answer before the last process
+of an operation has ended.
 """
 
 from __future__ import annotations
@@ -43,11 +42,7 @@ class AttemptSession:
         self._line.begin(conf)
 
     def opened(self) -> ConnectSession:
-        """The session, for CLAIM and for the driver.
-
-        Raises:
-            ConnectSessionError: it could not be opened.
-        """
+        """The session, for CLAIM and for the driver. Raises ConnectSessionError: it could not be opened."""
         self._session = replace(self._session, server_session_id=self._line.opened())
         self._folder.note_session(self._session)
         return self._session
@@ -58,11 +53,7 @@ class AttemptSession:
         return self._plan.server is not None and not _lives(self._plan.server)
 
     def release(self) -> bool:
-        """End the session and its operations. Later calls do nothing.
-
-        Returns:
-            False if the server is gone, or did not answer.
-        """
+        """End the session and its operations, once. False: the server is gone, or did not answer."""
         if self._released is None:
             self._released = _settled(self._plan, answered=not self.is_gone and self._line.release())
             self._line.close()

@@ -1,7 +1,4 @@
-"""The driver's side of Spark Connect: the session for the task's code. Driver, main thread.
-
-A fork server also imports it, so that its drivers need not.
-"""
+"""The driver's side of Spark Connect: the session for the task's code. Driver, main thread."""
 
 from __future__ import annotations
 

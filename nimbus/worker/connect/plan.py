@@ -40,11 +40,7 @@ class ConnectProvider(ConnectReach, Protocol):
         """True if `plan` returns at once."""
 
     def plan(self) -> ConnectPlan:
-        """A session plan for an attempt; starts a server if there is none.
-
-        Raises:
-            ConnectServerError: it cannot be started.
-        """
+        """A session plan for an attempt; starts a server if there is none. ConnectServerError: it cannot."""
 
     def look_after(self) -> bool:
         """Stop unused servers; return True if any is left. Called from time to time; never blocks long."""

@@ -267,11 +267,7 @@ class LocalServerSettings:
 def start_server(
     settings: LocalServerSettings, folder: Path, port: int, token: str
 ) -> subprocess.Popen[bytes]:
-    """Start a server that outlives this process. It listens some seconds later, or ends.
-
-    Raises:
-        OSError: the disk is full, or the program is missing.
-    """
+    """Start a server that outlives this process. It listens some seconds later, or ends. Raises OSError."""
     shutil.rmtree(folder, ignore_errors=True)
     for place in (settings.folder, folder, *(folder / name for name in _FOLDERS)):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -334,7 +330,7 @@ def listens(port: int) -> bool:
 
 
 def _log_file(path: Path) -> BinaryIO:
-    """Open the log for appending; a large log is rotated first, and replaces the previous rotated one."""
+    """Open the log for appending; a large one is rotated first."""
     if path.exists() and path.stat().st_size > _LOG_BYTES:
         path.replace(path.with_name("log.1"))
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")

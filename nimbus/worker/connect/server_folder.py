@@ -66,7 +66,7 @@ def note_server(folder: Path, record: ServerRecord) -> None:
 
 
 def server_in(folder: Path) -> ServerRecord | None:
-    """Read `server.json`; None if it is missing, or another version wrote it."""
+    """The content of `server.json`; None if it is missing, or another version wrote it."""
     data = read_if_there(folder / "server.json")
     try:
         return _SERVER.validate_json(data) if data is not None else None
@@ -83,10 +83,7 @@ def servers_below(folder: Path) -> Iterator[tuple[Path, ServerRecord]]:
 
 
 def plan_of(folder: Path, session_id: str, url: str) -> ConnectPlan | None:
-    """The plan for a session on a worker's own server, dead or alive, from that worker's folder.
-
-    None if the server was removed, or is on another host.
-    """
+    """The plan for a session on a worker's own server, dead or alive; None: removed, or elsewhere."""
     place = folder / "connect" / url.rpartition(":")[2]
     record = server_in(place)
     if record is None or not record.is_here:
@@ -95,11 +92,7 @@ def plan_of(folder: Path, session_id: str, url: str) -> ConnectPlan | None:
 
 
 def use(folder: Path) -> int:
-    """Mark a server as used while the returned descriptor is open, so that it is not stopped.
-
-    Raises:
-        FileNotFoundError: it was already stopped.
-    """
+    """Mark a server as used while the returned descriptor is open. FileNotFoundError: it was stopped."""
     fd = os.open(folder / "in-use", os.O_RDWR | os.O_CLOEXEC)
     fcntl.flock(fd, fcntl.LOCK_SH)
     os.utime(fd)

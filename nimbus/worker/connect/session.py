@@ -1,8 +1,8 @@
 """One session on a Spark Connect server: opened before its attempt is claimed, released before END.
 
-In a runner, after its driver was forked, because gRPC starts threads. Processes that must not have
-threads run it as a program: `python -I -m nimbus.worker.connect.session`, with a `ConnectPlan` on standard
-input, opens and releases the session, and exits with 0 if the server answered.
+In a runner, after its driver was forked, because gRPC starts threads. Processes that must not have threads
+run `python -I -m nimbus.worker.connect.session`, with a `ConnectPlan` on standard input; 0: the server
+answered.
 """
 
 from __future__ import annotations
@@ -71,11 +71,7 @@ class MissingPackagesError(NimbusError):
 
 
 def check_packages(find: Callable[[str], object] = find_spec) -> None:
-    """Check that the packages of the extra `connect` are installed, without importing them.
-
-    Raises:
-        MissingPackagesError: some are not.
-    """
+    """Check, without importing, the packages of the extra `connect`. Raises MissingPackagesError."""
     missing = []
     for module, package in _PACKAGES.items():
         try:
@@ -130,7 +126,7 @@ class SessionLine:
         self._opening = self._stub.Config.future(request, timeout=ANSWER_S)
 
     def opened(self) -> str:
-        """The server's own id of the session. After `begin`.
+        """The server's own id of the session, after `begin`.
 
         Raises:
             PropertyRefusedError: the server refuses a property.
@@ -144,11 +140,7 @@ class SessionLine:
             raise _refused(exc) from exc
 
     def version(self) -> str:
-        """The server's Spark version.
-
-        Raises:
-            ConnectSessionError: as of `opened`.
-        """
+        """The server's Spark version. Raises ConnectSessionError as `opened`."""
         import grpc
 
         request = self._proto.AnalyzePlanRequest(**self._who)
@@ -159,11 +151,7 @@ class SessionLine:
             raise _refused(exc) from exc
 
     def release(self) -> bool:
-        """End the session and its operations; it cannot be used again.
-
-        Returns:
-            False when the server did not answer.
-        """
+        """End the session and its operations; it cannot be used again. False: the server did not answer."""
         import grpc
 
         stop = self._proto.InterruptRequest.InterruptType.INTERRUPT_TYPE_ALL
@@ -195,24 +183,17 @@ def _refused(exc: Any) -> ConnectSessionError:
 
 
 def release_elsewhere(plan: ConnectPlan) -> bool:
-    """`SessionLine.release` in a separate process; returns within a minute."""
+    """`SessionLine.release` by another process, within a minute."""
     return _run_program("release", plan)[0]
 
 
 def answers(plan: ConnectPlan) -> bool:
-    """True if a session can be opened; uses a separate process and returns within a minute.
-
-    It uses another session id, because a released id cannot be used again.
-    """
+    """True if a session can be opened, by another process within a minute; a released id cannot be reused."""
     return _run_program("try", replace(plan, session_id=str(uuid.uuid4())))[0]
 
 
 def version_of(plan: ConnectPlan) -> str:
-    """A server's Spark version; uses a separate process and returns within a minute.
-
-    Raises:
-        ConnectSessionError: the server does not answer, or refuses the token.
-    """
+    """A server's Spark version, by another process within a minute. Raises ConnectSessionError."""
     answered, said = _run_program("version", replace(plan, session_id=str(uuid.uuid4())))
     if not answered:
         raise ConnectSessionError(said or f"{plan.url} does not answer")
@@ -220,11 +201,7 @@ def version_of(plan: ConnectPlan) -> str:
 
 
 def exercising(plan: ConnectPlan) -> subprocess.Popen[bytes]:
-    """Start a program that warms up a server of this host with the code that most tasks need.
-
-    Raises:
-        OSError: it cannot be started.
-    """
+    """Start a program that warms up a server of this host with what most tasks need. Raises OSError."""
     return _start_program("exercise", replace(plan, session_id=str(uuid.uuid4())), subprocess.DEVNULL)
 
 
@@ -302,7 +279,7 @@ def _exercise(plan: ConnectPlan) -> None:
 
 
 def _exercise_once(session: Any, place: Path) -> None:
-    """Run a small job with what most tasks use: a shuffle, a file written and read, a query."""
+    """A small job with what most tasks use: a shuffle, a file written and read, a query."""
     grouped = session.range(1000).selectExpr("id % 7 AS k", "id").groupBy("k").sum("id")
     grouped.write.mode("overwrite").parquet(str(place))
     session.read.parquet(str(place)).createOrReplaceTempView("nimbus_exercise")

@@ -164,13 +164,7 @@ class BucketPlace:
             self.read(f"{prefix}/{file.path}", file.sha256, copy)
 
     def read(self, key: str, sha256: str, into: BinaryIO) -> None:
-        """Read an object and verify it. Raises as `fetch`.
-
-        Args:
-            key: The object's key, relative to the place.
-            sha256: The committed digest.
-            into: An empty file; afterwards its position is at its end.
-        """
+        """Read an object into an empty file, and verify its digest. Raises as `fetch`."""
 
         def once() -> None:
             into.seek(0)
@@ -188,11 +182,7 @@ class BucketPlace:
             raise InputRefusedError(f"{exc}. Run the task that made it again.") from exc
 
     def remove_unused(self, used: Collection[str]) -> None:
-        """Remove copies that no order needs and that were last used an hour ago.
-
-        Args:
-            used: References of all inputs of this worker's orders.
-        """
+        """Remove copies that are not in `used`, references, and that were last used an hour ago."""
         kept = {parts_of(reference)[1] for reference in used if is_manifest(reference)}
         for copy in self._copies.iterdir() if self._copies.is_dir() else ():
             if copy.name not in kept and time.time() - copy.stat().st_mtime > _COPY_KEPT_S:

@@ -2,8 +2,8 @@
 
 A mark tells the folder from the empty folder of a mount that is not there. Executors on hosts that do not
 share the folder end a write of Spark without an error, and its data stay on their disks. What Spark's driver
-wrote is here in any case: marks of a commit, metadata of a table, or an empty folder, also if Hadoop is told
-to write no `_SUCCESS`. Standard library only, because this also runs in clusters.
+wrote is here in any case: marks of a commit, metadata of a table, or an empty folder, also without
+`_SUCCESS`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,13 @@ FolderState = Tuple[int, int]
 
 
 def why_not_ours(folder: Path, recorded: Callable[[str], str]) -> str:
-    """Check the mark. The first worker of a cluster makes the folder and its mark.
+    """Why no task may use the folder `worker.data`; empty: it is the cluster's.
+
+    The first worker of a cluster makes the folder and its mark. StoreUnavailableError: no answer.
 
     Args:
         folder: `worker.data`.
         recorded: Records a mark unless the cluster has one; returns the cluster's. "": only asks.
-
-    Returns:
-        Why no task may use the folder, as text; empty: it is the cluster's.
-
-    Raises:
-        StoreUnavailableError: no answer.
     """
     try:
         mark = _read(folder)
@@ -76,9 +72,7 @@ def state_of(folder: Path) -> FolderState:
 def spark_write_in(output: Path, before: FolderState) -> Path | None:
     """A folder in an output that Spark has written to; None: there is none.
 
-    Args:
-        output: The folder of an attempt's output.
-        before: Its state, when it was empty and the task had not begun.
+    `before`: the state of the output when it was empty and the task had not begun.
     """
     for place, folders, names in os.walk(output):
         if any(name in _OF_SPARK or _PART.match(name) for name in (*folders, *names)):

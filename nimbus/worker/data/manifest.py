@@ -68,11 +68,7 @@ class OutputManifest:
 
     @classmethod
     def decode(cls, data: bytes, reference: str) -> OutputManifest:
-        """Decode the output of `encode`.
-
-        Raises:
-            InputRefusedError: it has another schema, or a path outside of the output.
-        """
+        """The manifest of `encode`. InputRefusedError: another schema, or a path outside of the output."""
         try:
             return cls._decoded(json.loads(data), prefix_of(reference))
         except (ValueError, KeyError, TypeError) as exc:
@@ -91,12 +87,7 @@ class OutputManifest:
 
 
 def checked_file(document: Any) -> OutputFile:
-    """Read a file's entry.
-
-    Raises:
-        ValueError: its path is outside of the output, or its digest is invalid.
-        TypeError: it has other fields, or fields of wrong types.
-    """
+    """A file's entry. ValueError, TypeError: a path outside, an invalid digest, or other fields."""
     file = OutputFile(**document)
     _check_path(file.path)
     if _DIGEST.fullmatch(file.sha256) is None or not isinstance(file.size_bytes, int):
@@ -132,11 +123,7 @@ def is_manifest(reference: str) -> bool:
 
 
 def parts_of(reference: str) -> tuple[str, str]:
-    """The attempt's prefix, and the manifest's SHA-256.
-
-    Raises:
-        InputRefusedError: it is the reference of an output in a folder.
-    """
+    """The attempt's prefix and the manifest's SHA-256. InputRefusedError: it is of an output in a folder."""
     match = _KEY.fullmatch(reference)
     if match is None:
         raise InputRefusedError(
@@ -160,11 +147,7 @@ def write_note(folder: Path, files: Sequence[OutputFile], replaced: Sequence[str
 
 
 def read_notes(folder: Path) -> list[OutputFile]:
-    """All files that were noted and not replaced.
-
-    Raises:
-        OutputRefusedError: a note is invalid.
-    """
+    """All files that were noted and not replaced. OutputRefusedError: a note is invalid."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:  # nothing was noted

@@ -42,15 +42,10 @@ def to_verify(order: Assignment) -> Iterator[OutsideData]:
 
 
 def verify(of: OutsideData, open_bucket: Callable[[str], DataStore], timeout: timedelta) -> None:
-    """Compare every byte with the digest.
+    """Compare every byte with the digest, for an object within `timeout`.
 
     The digest that the data have is not told: a worker can read files and objects that its tasks cannot, and
     whoever publishes names them.
-
-    Args:
-        of: The data.
-        open_bucket: Opens a bucket by its name.
-        timeout: Time limit for an object.
 
     Raises:
         OutsideRefusedError: there is no such file or object, it cannot be read with the worker's keys or

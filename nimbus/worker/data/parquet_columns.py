@@ -33,7 +33,6 @@ _TAIL = 8
 _MAIN = "data"
 """The folder of the table that SQL tasks see under the name of the read."""
 _SCHEMA = 2
-"""Field of FileMetaData."""
 _TYPE, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _SCALE, _PRECISION, _LOGICAL = 1, 3, 4, 5, 6, 7, 8, 10
 """Fields of SchemaElement."""
 _REPEATED = 2
@@ -58,9 +57,8 @@ _INTEGERS = {8: "tinyint", 16: "smallint", 32: "int", 64: "bigint"}
 def table_in(output: Path) -> Table | None:
     """The columns of the table in an output: of that in its folder `data`, or of its first Parquet file.
 
-    Returns:
-        Names and types as in Spark SQL. A column that only names of folders have is of type `partition`.
-        None: there is no such file, or it cannot be read.
+    Names and types as in Spark SQL; a column that only names of folders have is of type `partition`. None: no
+    such file, or it cannot be read.
     """
     try:
         return next((table for top in (output / _MAIN, output) for table in _tables(top)), None)
@@ -107,8 +105,6 @@ def _footer(name: str, folder: int) -> bytes:
 
 @dataclass(frozen=True)
 class _Node:
-    """A column, or a part of one."""
-
     said: Mapping[int, Any]
     below: list[_Node]
 

@@ -43,12 +43,7 @@ def _no_store() -> NoReturn:
 
 
 def place_of(plan: RunnerPlan, open_store: Callable[[], ObjectStore] = _no_store) -> DataPlace:
-    """The storage for an attempt's output.
-
-    Args:
-        plan: The attempt's plan.
-        open_store: See `connections.open_data`. Without it the place can only compute paths.
-    """
+    """The storage for an attempt's output. Without `open_store` it can only compute paths."""
     if plan.data_uri is None:
         return folder_place(plan.data_dir)
     return BucketPlace(plan.data_uri, plan.data_dir, open_store)
@@ -140,11 +135,7 @@ def write_manifest(folder: Path, prefix: str) -> str:
 
 
 def read_manifest(folder: Path, reference: str) -> OutputManifest:
-    """The manifest of an output, verified by its reference.
-
-    Raises:
-        InputRefusedError: it is missing, or is not what was committed.
-    """
+    """The manifest of an output. InputRefusedError: it is missing, or not what was committed."""
     data = read_untrusted(_beside(folder, reference), MAX_MANIFEST_BYTES)
     if data is None or hashlib.sha256(data).hexdigest() != digest_beside(reference):
         what = "is missing or cannot be read" if data is None else "is not what was committed"
@@ -155,9 +146,7 @@ def read_manifest(folder: Path, reference: str) -> OutputManifest:
 def verify(folder: Path, reference: str) -> None:
     """Compare every byte of an output with its manifest. Reads all of it.
 
-    Raises:
-        InputRefusedError: it is not what was committed.
-        OSError: it cannot be read now.
+    InputRefusedError: it is not what was committed. OSError: it cannot be read now.
     """
     expected = set(read_manifest(folder, reference).files)
     try:

@@ -44,11 +44,9 @@ class DataPlace(Protocol):
         """The place of an attempt's output: `output` of its order, or a name that begins with it."""
 
     def output(self, output: str, own: Path) -> Path:
-        """The local folder that an attempt writes to. This call does not create it.
+        """The local folder that an attempt writes to, which this call does not create.
 
-        Args:
-            output: `output` of the attempt's order.
-            own: A path in the attempt's own folder on this host.
+        `own`: a path in the attempt's own folder on this host.
         """
 
     def commit(self, output: Path, prefix: str, noted: Path | None = None, *, published: bool = False) -> str:
@@ -69,19 +67,14 @@ class DataPlace(Protocol):
     def input(self, reference: str) -> Path:
         """The local folder of a committed output, which `fetch` creates.
 
-        Raises:
-            InputRefusedError: it is not a reference of this kind of place.
+        InputRefusedError: it is not a reference of this kind of place.
         """
 
     def is_here(self, reference: str) -> bool:
         """True if `fetch` has nothing to do."""
 
     def fetch(self, reference: str, group: int | None = None) -> None:
-        """Make a committed output readable on this host, verified. Safe to repeat.
-
-        Args:
-            reference: The output's reference.
-            group: Id of the Linux group that may also read it.
+        """Make a committed output readable on this host, verified, also for a Linux group. Safe to repeat.
 
         Raises:
             InputRefusedError: it is missing, or differs from the committed content.

@@ -1,8 +1,7 @@
 """The bucket of outputs for a driver in a cluster, through presigned URLs from a scheduler.
 
 The cluster gets no credentials of the bucket. A scheduler signs a URL for one object and one method, only for
-keys of the attempt's own output and of its inputs, and only while the attempt is open; see
-`nimbus.scheduler.gateway`. Uses the standard library and the imports of `nimbus.worker.data.bucket`.
+keys of the attempt's own output and of its inputs, while the attempt is open (`nimbus.scheduler.gateway`).
 Runs in drivers, in Spark's Python workers, and in the process that commits an output.
 """
 
@@ -52,9 +51,7 @@ _COMMIT_RETRY = RetryPolicy(max_wait=timedelta(seconds=20), deadline=timedelta(s
 class SignedStore:
     """See `nimbus.worker.data.ports.DataStore`.
 
-    Args:
-        access: From the bootstrap: fields of `Gateway`, and `schedulers` (see `latest`), `nonce`, `uri`,
-            `output`, `inputs`.
+    `access`, from the bootstrap: fields of `Gateway`, and `schedulers`, `nonce`, `uri`, `output`, `inputs`.
     """
 
     def __init__(self, access: Mapping[str, Any]) -> None:
@@ -187,10 +184,7 @@ class CopiedInputs(Mapping[str, Path]):
     """Inputs of an attempt in a cluster. Each is copied to this host and verified on first access.
 
     Not earlier: Spark's executors read inputs from the bucket, and an input may not fit on this host's disk.
-
-    Args:
-        access: See `SignedStore`.
-        places: The folder of each copy, by task.
+    `places`: the folder of each copy, by task.
     """
 
     def __init__(self, access: Mapping[str, Any], places: Mapping[str, Path]) -> None:
@@ -201,7 +195,6 @@ class CopiedInputs(Mapping[str, Path]):
         )  # one object, whose locks ensure that each input is copied once
 
     def __getitem__(self, task: str) -> Path:
-        """The folder of a copy."""
         place = self._places[task]
         if not place.is_dir():
             signed_store(self._access)  # adds later schedulers
@@ -219,20 +212,14 @@ class CopiedInputs(Mapping[str, Path]):
         return task in self._places
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the tasks."""
         return iter(self._places)
 
     def __len__(self) -> int:
-        """The number of inputs."""
         return len(self._places)
 
 
 def commit(told: dict[str, Any]) -> dict[str, str]:
-    """Upload an output, then its manifest.
-
-    Args:
-        told: `access`, see `SignedStore`; `output` and `noted`, see `DataPlace.commit`.
-    """
+    """Upload an output, then its manifest. `told`: `access` of `SignedStore`, `output` and `noted`."""
     access = told["access"]
     try:
         place = signed_place(access, Path("/nowhere"), _COMMIT_RETRY)
@@ -244,7 +231,6 @@ def commit(told: dict[str, Any]) -> dict[str, str]:
 def commit_output() -> None:
     """Store the output of a driver: in a process that its bootstrap starts after a success.
 
-    Reads its input as JSON from standard input, because it contains tokens, and writes to standard output
-    either `{"output": <reference>}` or `{"fault": <why>}`.
+    From standard input, because it contains tokens. Writes `{"output": <reference>}` or `{"fault": <why>}`.
     """
     sys.stdout.write(json.dumps(commit(json.load(sys.stdin))))

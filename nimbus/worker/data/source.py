@@ -97,11 +97,7 @@ class SourcePlace:
             store.close()
 
     def below(self, uri: str) -> str:
-        """A URI relative to the place.
-
-        Raises:
-            NimbusDataError: it is not in the place.
-        """
+        """A URI relative to the place. NimbusDataError: it is not in the place."""
         if not uri.startswith(f"{self.uri}/"):
             raise NimbusDataError(
                 f"{uri} is not below {self.uri}; take context().input_uri(...) or context().output_uri"
@@ -111,8 +107,6 @@ class SourcePlace:
 
 @dataclass(frozen=True)
 class _TableFile(InputPartition):
-    """One file."""
-
     key: str
     sha256: str = ""
     """Empty for a file in a folder, which is trusted."""
@@ -183,13 +177,7 @@ def source_of(place: SourcePlace) -> type[NimbusSource]:
 def parts_below(place: SourcePlace, uri: str, table: str = "") -> list[_TableFile]:
     """The committed Parquet files of a folder of an input, or of a folder that the task itself has written.
 
-    Args:
-        place: The place of the data.
-        uri: The folder: a table, or one of its partitions.
-        table: The URI of the table, below which folders are partitions; default: `uri`.
-
-    Raises:
-        NimbusDataError: it is neither.
+    `table`: the URI of the table, below which folders are partitions. NimbusDataError: `uri` is neither.
     """
     below = place.below(uri)
     try:
@@ -238,9 +226,7 @@ def _counts(name: str) -> bool:
 def opened(place: SourcePlace, part: _TableFile) -> Iterator[IO[bytes]]:
     """Open a complete, verified file. Retries for ten minutes if the bucket does not answer.
 
-    Raises:
-        NimbusDataError: it differs from the committed content.
-        BlobSyncError: the bucket did not answer, or refused.
+    NimbusDataError: it differs from the committed content. BlobSyncError: the bucket refused.
     """
     if not place.is_bucket:
         with Path(part.key).open("rb") as file:

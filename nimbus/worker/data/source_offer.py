@@ -12,11 +12,7 @@ _FORMAT = "nimbus"
 
 
 def offer_source(*, connect: bool) -> None:
-    """Make `spark.read.format("nimbus")` and `df.write.format("nimbus")` register the source.
-
-    Args:
-        connect: The task uses a Spark Connect session.
-    """
+    """Make `spark.read.format("nimbus")` and `df.write.format("nimbus")` register the source."""
     module = import_module("pyspark.sql.connect.readwriter" if connect else "pyspark.sql.readwriter")
     for kind in (module.DataFrameReader, module.DataFrameWriter):
         kind.format = _registering(kind.format, connect=connect)

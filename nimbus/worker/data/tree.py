@@ -102,16 +102,10 @@ def folders_of(top: Path, other: Callable[[str], None] | None = None) -> Iterato
 def list_output(
     top: Path, prefix: str, file_of: Callable[[FoundFolder, str], OutputFile], *, max_files: int | None = None
 ) -> OutputManifest:
-    """The manifest of an output.
+    """The manifest of an output, which has at most `max_files` files and empty folders.
 
-    Args:
-        top: The output.
-        prefix: Its prefix.
-        file_of: Reads or transfers a file; called for several files in parallel.
-        max_files: Limit of its files and empty folders.
-
-    Raises:
-        OSError, OutputRefusedError: as `folders_of` and `file_of`; or it has too many files.
+    `file_of` reads or transfers a file, several in parallel. Raises as `folders_of` and `file_of`;
+    OutputRefusedError for too many files.
     """
     files: list[OutputFile] = []
     folders: list[str] = []

@@ -138,10 +138,7 @@ def run_driver(
 def why_own_interpreter(
     plan: DriverPlan, environment: Mapping[str, str], parent: Mapping[str, str], imported: Set[str]
 ) -> str | None:
-    """Why a driver cannot be a fork of a process; None: it can.
-
-    `parent` and `imported`: the environment and the `imported_names` of the process.
-    """
+    """Why a driver cannot be a fork of a process with this environment and `imported_names`; None: it can."""
     if plan.interpreter:
         return f"its environment has {plan.interpreter}"
     if plan.is_program:  # it is executed in any case

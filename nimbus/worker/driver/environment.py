@@ -1,8 +1,6 @@
 """The part of the worker's environment that drivers see: an allow-list, so that no secret is passed on.
 
-A scheduler's environment may contain S3 keys and ZooKeeper passwords, which a task must not see. Runners and
-executors start with the same part; `storage_environment` is what they get later.
-
+Runners and executors start with the same part; `storage_environment` is what they get later.
 """
 
 from __future__ import annotations
@@ -81,8 +79,7 @@ def spark_settings(
 ) -> dict[str, str]:
     """Merge Spark's settings: defaults, then the worker's, then the task's, then the attempt's required ones.
 
-    All files that Spark leaves stay inside the attempt's folder, and are removed with it. The user's Java
-    options come last and override ours.
+    All files that Spark leaves are in the attempt's folder. The user's Java options override ours.
     """
     conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     if master.startswith("local"):
@@ -96,10 +93,7 @@ def spark_settings(
 
 
 def event_log_settings(conf: Mapping[str, str], folder: str) -> dict[str, str]:
-    """Settings with which Spark writes its event log, if it is enabled, as one file into a folder.
-
-    A `spark.eventLog.dir` in the settings is not changed.
-    """
+    """Settings with which Spark writes its event log, if enabled and not placed, as one file to a folder."""
     if conf.get("spark.eventLog.enabled", "").lower() != "true" or "spark.eventLog.dir" in conf:
         return dict(conf)
     return {

@@ -158,11 +158,7 @@ def reads_document(order: Assignment) -> dict[str, Any]:
 
 
 def make_output(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> Path:
-    """Create an attempt's output folder for its driver's user. Parent folders still belong to the worker.
-
-    Raises:
-        OSError: it cannot be created, or its owner cannot be changed.
-    """
+    """Create an attempt's output folder for its driver's user. Parent folders stay the worker's. OSError."""
     output = place_of(plan).output(order.output, folder.output)
     output.mkdir(parents=True, exist_ok=True)
     if plan.user is not None:
@@ -195,11 +191,7 @@ def import_path(
 ) -> dict[str, str]:
     """The property by which executors import from the unpacked archives, before what `conf` says.
 
-    Args:
-        conf: Spark's properties for the task.
-        script: The task's file: modules beside it come first. Like the others it is relative to the release.
-        python_path: Folders of modules.
-        wheels: Wheels, or folders with their content.
+    Modules beside `script` come first. All but `conf` are relative to the release; `wheels` may be unpacked.
     """
     beside = PurePosixPath(script).parent.as_posix()
     places = [f"{ARCHIVE}/{place}" for place in (beside, *python_path, *wheels)]
@@ -207,7 +199,6 @@ def import_path(
 
 
 def _archive_settings(folder: AttemptFolder, plan: DriverPlan) -> dict[str, str]:
-    """Properties with which Spark sends the archives, and executors import from them."""
     conf = {**plan.worker_conf, **plan.task_conf}
     archives = [f"{_release_file(folder)}#{ARCHIVE}", f"{_bundle_file(folder)}#{BUNDLE}"]
     wheels = [f"{_WHEELS}/{Path(wheel).name}" for wheel in plan.wheels]
@@ -218,7 +209,6 @@ def _archive_settings(folder: AttemptFolder, plan: DriverPlan) -> dict[str, str]
 
 
 def _write_release(folder: AttemptFolder, plan: DriverPlan) -> None:
-    """Write the archive of the release, with its wheels unpacked."""
     with tarfile.open(_release_file(folder), "w", dereference=True) as archive:
         for place in sorted(Path(plan.release_root).iterdir()):
             archive.add(place, place.name, filter=_without_wheels)
@@ -228,7 +218,6 @@ def _write_release(folder: AttemptFolder, plan: DriverPlan) -> None:
 
 
 def _write_bundle(folder: AttemptFolder) -> None:
-    """Write the archive of our modules, for executors and for drivers with another interpreter."""
     _bundle_file(folder).write_bytes(build_bundle())
     _bundle_file(folder).chmod(_READABLE)
 

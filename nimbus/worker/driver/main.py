@@ -2,9 +2,8 @@
 
 A runner starts it isolated: no file of the release can be imported before the runner sends go, one byte on
 the first descriptor. EOF means that this runner did not win the claim: the driver exits with 75, and user
-code never ran. An executor starts it after the claim, so there is no wait.
-Does not use ZooKeeper or S3. Threads: main, which runs the task; for Spark `driver-progress`,
-and `driver-accumulators` after its stop.
+code never ran. An executor starts it after the claim, so there is no wait. Does not use ZooKeeper or S3.
+Threads: main, which runs the task; for Spark `driver-progress`, and `driver-accumulators` after its stop.
 """
 
 from __future__ import annotations
@@ -137,14 +136,14 @@ def run(folder: Path, plan: DriverPlan, waits_on: int | None = None, gateway: in
     A child that the task has forked returns from here, too. It ends like a child of any program, and does
     nothing to the attempt.
 
-    Returns:
-        The exit status of the task's code; negative for a signal.
-
     Args:
         folder: The attempt's folder.
         plan: The driver's plan.
         waits_on: Descriptor from which it reads go; None: do not wait.
         gateway: See `nimbus.worker.jvm.gateway`; None: Spark starts a JVM.
+
+    Returns:
+        The exit status of the task's code; negative for a signal.
     """
     _take_inputs_on_demand()
     if plan.starts_spark:
@@ -199,7 +198,6 @@ def _await_go(go_fd: int) -> None:
 
 
 def _command(folder: Path, plan: DriverPlan) -> list[str]:
-    """The command that a driver of type `shell` or `spark_submit` executes."""
     if plan.kind == "shell":
         return [plan.program, *plan.args]
     conf = {_EXIT_AFTER_MAIN: "true", **settings_of(folder, plan)}
@@ -257,10 +255,10 @@ def _watch_spark(folder: Path, book: FlowBook) -> tuple[Callable[[], None], Call
 
 
 def _note_signals() -> Callable[[], bool]:
-    """Note the signals that handlers of the task take. Without a handler, SIGTERM ends the process.
+    """Note the signals that handlers of the task take; the result is True if a SIGTERM came.
 
-    Returns:
-        True if a SIGTERM came. An event loop of the task that handles signals itself hides it.
+    Without a handler, SIGTERM ends the process. An event loop of the task that handles signals itself hides
+    it.
     """
     reads, writes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(writes, warn_on_full_buffer=False)

@@ -1,7 +1,4 @@
-"""A runner's handle of its driver: start, "go", SIGTERM, kill with all descendants.
-
-The main thread starts it. One thread at a time.
-"""
+"""A runner's handle of its driver: start, "go", SIGTERM, kill with all descendants. One thread at a time."""
 
 from __future__ import annotations
 
@@ -164,11 +161,7 @@ class DriverProcess:
             procfs.signal_child(self.id.pid, number)
 
     def collect(self) -> bool:
-        """Collect the driver, if it has ended, and orphans that became our children.
-
-        Returns:
-            True if children are left.
-        """
+        """Collect the driver, if it has ended, and orphans of its; return True if children are left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -182,10 +175,8 @@ class DriverProcess:
     def end_all(self) -> bool:
         """Kill the driver and all its descendants, which are below us because we adopt orphans.
 
-        Never by the attempt's tag: a runner whose claim was refused would kill the winner's driver.
-
-        Returns:
-            False if a process could not be killed within ten seconds (uninterruptible sleep).
+        Never by the attempt's tag: a runner whose claim was refused would kill the winner's driver. False: a
+        process could not be killed within ten seconds (uninterruptible sleep).
         """
         self._close_go()
         self.kill()

@@ -34,10 +34,9 @@ _FLUSH_FAILED = 120
 
 
 def completed(work: Callable[[], object], release_root: str) -> int:
-    """Run a program's code, join its threads and run its exit handlers. Errors name files of the release.
+    """Run a program's code, join its threads and run its exit handlers; return its exit status.
 
-    Returns:
-        Its exit status; negative for a signal.
+    Negative for a signal. Errors name files of the release.
     """
     status = _status_of(work, release_root)
     for step in (threading._shutdown, atexit._run_exitfuncs):  # type: ignore[attr-defined]

@@ -134,7 +134,7 @@ class FlowBook(io.TextIOBase):
         return self._out.write(text)
 
     def flush(self) -> None:
-        """Flush the underlying file."""
+        """As of the underlying file."""
         self._out.flush()
 
     def figures(self) -> dict[str, Any]:

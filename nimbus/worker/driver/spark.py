@@ -72,8 +72,7 @@ def stop_spark() -> None:
 def watch_output(output: Path) -> Callable[[], None]:
     """Check the output before each SparkContext of this process stops.
 
-    Returns:
-        Raises OutputNotSharedError if a check failed; call it when the task has ended and Spark is stopped.
+    The result raises OutputNotSharedError if a check failed: when the task has ended and Spark is stopped.
     """
     failed: list[OutputNotSharedError] = []
     before, stop = state_of(output), SparkContext.stop

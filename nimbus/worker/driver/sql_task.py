@@ -43,13 +43,7 @@ class SqlTaskError(NimbusError):
 
 
 def render_sql(text: str, task: TaskContext, place: str) -> str:
-    """Render a SQL template.
-
-    It can use the same names as the arguments of tasks.
-
-    Raises:
-        SqlTaskError: the template is invalid or uses an unknown name.
-    """
+    """Render a SQL template, with the names that arguments of tasks can use. Raises SqlTaskError."""
     start, end = task.data_interval_start, task.data_interval_end
     interval = None if start is None or end is None else (start, end)
     values: dict[str, Any] = {
@@ -75,8 +69,7 @@ def render_sql(text: str, task: TaskContext, place: str) -> str:
 def views(folders: Mapping[str, Iterable[str]], text: str) -> dict[str, tuple[str, str]]:
     """The views that SQL uses, each with its task and the folder in its output. Each costs a job of Spark.
 
-    Raises:
-        SqlTaskError: two tables would be the same view.
+    SqlTaskError: two tables would be the same view.
     """
     words = frozenset(re.findall(r"\w+", text.lower()))
     named: dict[str, tuple[str, str]] = {}
@@ -99,7 +92,6 @@ def folders_of(task: TaskContext, needed: str) -> list[str]:
 
 
 def _inputs_by_folder(task: TaskContext, inputs: Iterable[str]) -> dict[str, list[str]]:
-    """The inputs that have a table in each folder."""
     folders: dict[str, list[str]] = {}
     for needed in inputs:
         for folder in folders_of(task, needed):
@@ -115,7 +107,7 @@ def markers(statement: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def run_sql(script: Path, args: Sequence[str], conf: Mapping[str, str], *, keeps_tables: bool) -> None:
-    """Run a SQL file as this process's task.
+    """Run a SQL file as this process's task. SqlTaskError: it cannot be used.
 
     Args:
         script: The file.
@@ -123,9 +115,6 @@ def run_sql(script: Path, args: Sequence[str], conf: Mapping[str, str], *, keeps
         conf: Its properties. Those that name secrets get their values here, in the session: Spark knows their
             names from its start, without the values, and so hides them in event logs.
         keeps_tables: Whether tables of Spark's default catalog are stored in the output.
-
-    Raises:
-        SqlTaskError: the file cannot be used.
     """
     from pyspark.errors import AnalysisException
     from pyspark.sql import SparkSession
@@ -176,11 +165,7 @@ def _outside(versions: Iterable[ReadVersion]) -> list[ReadVersion]:
 
 
 def format_of(uri: str) -> str:
-    """Spark's format of data from outside, by the end of their name.
-
-    Raises:
-        SqlTaskError: it has none that is known.
-    """
+    """Spark's format of data from outside, by the end of their name. SqlTaskError: none is known."""
     name = re.sub(r"\.(gz|bz2|zst)$", "", uri.rstrip("/").lower())
     for ends, form in _FORMATS.items():
         if name.endswith(ends):
@@ -264,14 +249,11 @@ _EDGE = re.compile(r"/\*|\*/")
 
 
 def split_statements(text: str) -> list[str]:
-    """Split SQL text.
+    """Split SQL text into statements without their semicolons, stripped.
 
     A semicolon in a string, a quoted name or a comment does not end a statement. Block comments nest, as in
     Spark; line comments and text after the last semicolon are kept with their statement. Statements with only
     blanks and comments are left out.
-
-    Returns:
-        Statements without their semicolons, in order, stripped.
     """
     statements: list[str] = []
     parts: list[str] = []

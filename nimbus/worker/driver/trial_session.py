@@ -17,9 +17,7 @@ def own_session(conf: Mapping[str, str] | None) -> Iterator[None]:
 
     If the author's test has a session, the task gets another one on its SparkContext, for which only
     properties that a session can set apply. Else the task gets a SparkContext, which is stopped afterwards.
-
-    Args:
-        conf: The properties of a `pyspark` task; None: a task that may start Spark itself.
+    `conf`: of a `pyspark` task; None: a task that may start Spark itself.
     """
     given = _running()
     if given is not None:
@@ -56,7 +54,6 @@ def _running() -> Any:
 
 
 def _use(session: Any) -> None:
-    """Let `getOrCreate` return a session."""
     type(session)._instantiatedSession = type(session)._activeSession = session
     java = session._get_j_spark_session_class(session._jvm)
     java.setDefaultSession(session._jsparkSession)

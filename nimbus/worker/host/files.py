@@ -1,7 +1,6 @@
 """Files and folders: atomic and create-once writes, flushes to the disk, safe reads, short paths.
 
-Drivers import it before a task's own modules, so it imports late what they do not need. Any thread may call
-it.
+Drivers import it before a task's own modules, so it imports late what they do not need. Any thread.
 """
 
 from __future__ import annotations
@@ -72,13 +71,10 @@ def reserve(path: Path, size_bytes: int) -> None:
 
 
 def write_once(path: Path, data: bytes) -> bool:
-    """Create a file with its content, durably, unless it exists.
+    """Create a file with its content, durably, unless it exists; return False if another writer was faster.
 
-    link(2) refuses an existing name, and links a complete file: so exactly one of many writers wins,
-    and no reader sees a partial record.
-
-    Returns:
-        True if the file now contains `data`; False: another writer was faster.
+    link(2) refuses an existing name, and links a complete file: so exactly one of many writers wins, and no
+    reader sees a partial record.
     """
     part = _part(path, data, sync=True)
     try:
@@ -128,11 +124,7 @@ def read_untrusted(path: Path, limit_bytes: int) -> bytes | None:
 
 
 def open_untrusted(path: Path) -> BinaryIO:
-    """Open a file for `read_untrusted`, or to read it in parts.
-
-    Raises:
-        OSError: it is missing, or not a regular file.
-    """
+    """Open a file for `read_untrusted`, or to read it in parts. OSError: missing, or not a regular file."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -141,10 +133,7 @@ def open_untrusted(path: Path) -> BinaryIO:
 
 
 def remove_tree(top: Path) -> None:
-    """Remove a folder and everything below it, at any depth. Links are not followed.
-
-    Files that cannot be removed within a minute stay.
-    """
+    """Remove a folder at any depth. Links are not followed; what cannot be removed within a minute stays."""
     with suppress(RecursionError):
         shutil.rmtree(top, ignore_errors=True)
     if os.path.lexists(top):  # too deep for Python's recursion or the limit of descriptors
@@ -178,12 +167,9 @@ def _part(path: Path, data: bytes, *, sync: bool) -> Path:
 def flush_above(
     top: Path, root: Path, *, fsync: Fsync = os.fsync, flushed: Container[Path] = frozenset()
 ) -> None:
-    """Flush the folders from the last but one above `top` up to `root`.
+    """Flush the folders from the last but one above `top` up to `root`. Raises OSError with `filename`.
 
     It ends with the first one that is in `flushed`: those above it do not change.
-
-    Raises:
-        OSError: a folder is missing or cannot be opened or flushed; `filename` names it.
     """
     for above in top.parents[1 : len(top.relative_to(root).parts)]:
         _flush(fsync, above, os.O_DIRECTORY, str(above))
@@ -194,11 +180,8 @@ def flush_above(
 def flush_tree(top: Path, *, fsync: Fsync = os.fsync) -> None:
     """Flush all regular files and folders of a tree, and its parent folder, because a task may replace `top`.
 
-    Symbolic links are not followed.
-
-    Raises:
-        OSError: a file or folder is missing or cannot be opened or flushed, or folders are nested too deep;
-            `filename` names it.
+    Symbolic links are not followed. OSError: missing, cannot be flushed, or nested too deep; `filename` names
+    it.
     """
     if not top.is_symlink():
         with ExitStack() as closing:
@@ -219,7 +202,6 @@ class _Flush:
         return self._closing.enter_context(ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="runner-flush"))
 
     def folder(self, name: str, path: str, above: int | None, levels: int) -> None:
-        """Flush a folder: its files, then its subfolders, then itself."""
         if levels == 0:
             raise OSError(errno.ELOOP, f"folders are nested deeper than {_DEEPEST}", path)
         with _naming(path, but=frozenset()):

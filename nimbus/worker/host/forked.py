@@ -100,12 +100,9 @@ def reset_modules() -> None:
 
 
 def die_with(parent: int) -> bool:
-    """Let the kernel kill this process when the parent's thread that forked it ends.
+    """Let the kernel kill this process when the parent's thread that forked it ends; False: it is dead.
 
     Call it last, because a change of the user undoes it.
-
-    Returns:
-        False if the parent is already dead.
     """
     if _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
@@ -127,12 +124,9 @@ def take_standard_input() -> int:
 
 
 def make_room() -> bool:
-    """Prepare this process so that its forks can call `show_as`. Safe to repeat.
+    """Prepare this process so that its forks can call `show_as`; False: it was started without the room.
 
     The C library's environment is at first in the area that the kernel shows; it is copied to other memory.
-
-    Returns:
-        True if this process was started with the reserved space.
     """
     for variable, value in os.environ.items():
         os.environ[variable] = value

@@ -1,7 +1,4 @@
-"""Identity of host and process, unique across reboots; and a lock that a living process holds.
-
-Linux only; any thread may call it.
-"""
+"""Identity of host and process, unique across reboots; and a lock that a living process holds. Linux only."""
 
 from __future__ import annotations
 
@@ -30,13 +27,10 @@ class NoHostIdentityError(NimbusError):
 
 @cache
 def host_id() -> HostId:
-    """Name one boot of one machine and one pid namespace.
+    """Name one boot of one machine and one pid namespace. NoHostIdentityError: /proc is missing or hidden.
 
     Containers of one machine share its boot id and often its machine id, but the pid of one is meaningless in
-    another. So the pid namespace is part of the name.
-
-    Raises:
-        NoHostIdentityError: /proc is missing or hidden.
+    another.
     """
     try:
         boot = _BOOT_ID.read_text().strip()
@@ -136,8 +130,7 @@ class WorkDirInUseError(NimbusError):
 def take_work_dir(work_dir: Path) -> int:
     """Lock the folder, created if needed, until the returned descriptor is closed.
 
-    Raises:
-        WorkDirInUseError: a live worker has it.
+    WorkDirInUseError: a live worker has it.
     """
     work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = ProcessLock(work_dir / "worker.lock").take(own_process())

@@ -221,11 +221,7 @@ def signal_child(pid: int, number: int) -> None:
 
 
 def kill_all(find: Callable[[], list[ProcessId]], *, deadline_s: float) -> bool:
-    """Kill all processes that `find` returns, repeatedly until none are left: they may fork meanwhile.
-
-    Returns:
-        False if a process was left at the deadline.
-    """
+    """Kill what `find` returns, repeatedly until none are left, as they may fork; False at the deadline."""
     until = time.monotonic() + deadline_s
     while victims := find():
         for victim in victims:

@@ -28,10 +28,9 @@ _ANSWER_S = 60.0
 def use_kept_jvm(answer: int, conf: Mapping[str, str], note: Path) -> None:
     """Prepare the first call.
 
-    Args:
-        answer: Descriptor on which the keeper tells port and secret; EOF without them: the JVM has died.
-        conf: The properties that the JVM has for this attempt.
-        note: A file for what the attempt's record says about its JVM.
+    `answer`: descriptor on which the keeper tells port and secret; EOF: the JVM has died. `conf`: the
+    properties that the JVM has for this attempt. `note`: a file for what the attempt's record says about its
+    JVM.
     """
     _of_pyspark.launch_gateway = _KeptJvmLaunch(answer, conf, note, _of_pyspark.launch_gateway)
 

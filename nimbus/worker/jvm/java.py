@@ -48,10 +48,8 @@ class Jvm:
     def __init__(self, conf: Mapping[str, str], mark: Path, output: int) -> None:
         """Start it by PYSPARK_SUBMIT_ARGS.
 
-        Args:
-            conf: Its properties in those arguments; they are not those of an attempt.
-            mark: A file that appears when it has been out of memory.
-            output: Descriptor for its standard output and error.
+        `conf`: its properties in those arguments, not of an attempt. `mark`: a file that appears when it has
+        been out of memory. `output`: descriptor for its standard output and error.
         """
         from pyspark.java_gateway import launch_gateway
 

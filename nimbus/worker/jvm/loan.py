@@ -41,16 +41,15 @@ class Loan:
         """Give the JVM the attempt's folder, log and properties; return a descriptor with its gateway.
 
         Its working directory becomes the attempt's folder for temporary files, because a JVM cannot change
-        its own; a link replaces it, because classes remember the path of `java.io.tmpdir`.
+        its own; a link replaces it, because classes remember the path of `java.io.tmpdir`. The keeper is
+        recorded in `folder`, for whoever ends the attempt. OSError: a folder cannot be used, or the keeper
+        has ended.
 
         Args:
-            folder: The attempt's folder. The keeper is recorded there, for whoever ends the attempt.
+            folder: The attempt's folder.
             conf: Spark's properties for the attempt.
             environment: Variables for Python workers that the JVM lacks.
             log: Where its output goes; it is not closed.
-
-        Raises:
-            OSError: a folder cannot be used, or the keeper has ended.
         """
         self._folder = folder
         folder.note_jvm_keeper(self._keeper)
@@ -88,8 +87,7 @@ class Loan:
     def end(self, *, clean: bool) -> str:
         """Give the JVM back, or kill it with all its descendants; return why it was not kept, or nothing.
 
-        Args:
-            clean: The driver came to its end, and all its processes have ended.
+        `clean`: the driver came to its end, and all its processes have ended.
         """
         why = "the driver did not come to a good end"
         if clean:

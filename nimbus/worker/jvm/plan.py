@@ -76,12 +76,12 @@ class JvmPlan:
         return f"it sets {_PYTHON_PATH}" if _PYTHON_PATH in self._conf else ""
 
     def encode(self) -> bytes:
-        """Encode as JSON."""
+        """As JSON."""
         return _PLAN.dump_json(self)
 
     @classmethod
     def decode(cls, data: bytes) -> JvmPlan:
-        """Decode the output of `encode`."""
+        """The output of `encode`."""
         return _PLAN.validate_json(data)
 
 

@@ -70,14 +70,7 @@ class Drivers:
     def __init__(
         self, loop: Loop, owner: DriversOwner, *, preload: Sequence[str] = (), env: Mapping[str, str] = NO_ENV
     ) -> None:
-        """Start the zygote.
-
-        Args:
-            loop: The executor's.
-            owner: Is told about drivers.
-            preload: Modules that the zygote imports first. One that cannot be imported is left out.
-            env: Added to its environment.
-        """
+        """Start the zygote, which first imports `preload`, with `env` in addition to its own."""
         self._loop, self._owner = loop, owner
         self._preload, self._env = list(preload), env
         self._not_preloaded: dict[str, str] = {}
@@ -86,7 +79,6 @@ class Drivers:
         self._imported: frozenset[str] = frozenset()
         """Names of the zygote's modules."""
         self._environment: Mapping[str, str] = NO_ENV
-        """The zygote's."""
         self.are_ready = False
         """The zygote has imported its modules."""
         self._pids: dict[str, int] = {}

@@ -64,8 +64,6 @@ _log = structlog.get_logger("nimbus.worker.executor")
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Held(HeldAttempt):
-    """An attempt of this executor."""
-
     life: Life = field(init=False)
     place: DataPlace = field(init=False)
     driver: DriverPlan = field(init=False)
@@ -338,10 +336,8 @@ class ExecutorProcess:
 def run_and_exit(folder: ExecutorFolder, startup: int, worker: socket.socket) -> int:
     """Run an executor, in a forked process with one thread.
 
-    Args:
-        folder: This executor's own folder.
-        startup: Descriptor of an `ExecutorStartup`; it is closed.
-        worker: Socket of the worker, which sends orders.
+    `startup`: descriptor of an `ExecutorStartup`; it is closed. `worker`: socket of the worker, which sends
+    orders.
     """
     configure_log()
     end_with_any_thread()

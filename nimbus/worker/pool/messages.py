@@ -66,7 +66,7 @@ class Answer(NamedTuple):
     """How it ended, if the executor knows."""
 
     def encode(self) -> bytes:
-        """Encode as a message."""
+        """As a message."""
         refused = self.refused and self.refused[:_LONGEST_WHY]
         return json.dumps({"attempt": self.attempt, "refused": refused, "outcome": self.outcome}).encode()
 
@@ -80,7 +80,7 @@ class Unstored:
     """Why the last one was not accepted; empty: storage accepts logs."""
 
     def encode(self) -> bytes:
-        """Encode as a message."""
+        """As a message."""
         return json.dumps({"unstored": self.count, "error": self.error[:_LONGEST_WHY]}).encode()
 
 
@@ -97,7 +97,7 @@ class NotPreloaded:
         return named and f"; not preloaded: {named}"
 
     def encode(self) -> bytes:
-        """Encode as a message."""
+        """As a message."""
         return json.dumps({"not_preloaded": self.reasons}).encode()
 
 

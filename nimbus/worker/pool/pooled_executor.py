@@ -32,8 +32,6 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Live:
-    """An executor that was alive at the last check."""
-
     folder: ExecutorFolder
     connection: socket.socket | None
     """None: an earlier worker started it, and it accepts no orders from this one."""

@@ -198,8 +198,7 @@ class Zygote:
     def _await_end_of_group(self, group: int, used: Usage) -> Usage:
         """Wait until a driver's whole process group is dead, because it could write to the output.
 
-        Returns:
-            What it used, with its leader's part, `used`.
+        Returns what it used, with its leader's part, `used`.
         """
         until = time.monotonic() + _KILL_DEADLINE_S
         with suppress(ProcessLookupError, PermissionError):
