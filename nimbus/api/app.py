@@ -183,9 +183,7 @@ done only if nothing has changed since the `ETag` was read.
 def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> FastAPI:
     """Build the application on top of `services`. Starts nothing.
 
-    Args:
-        services: The ports that it reads from and writes to.
-        allowed_hosts: Names and addresses that requests may be sent to, besides those of loopback.
+    `allowed_hosts`: names and addresses that requests may be sent to, besides those of loopback.
     """
     warm_ups, services = (services.reader.pipelines, services.reader.run_list), seen_services(services)
     app = DocumentedApi(

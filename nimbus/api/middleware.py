@@ -99,9 +99,7 @@ class AnswerHead:
 class SayVersion:
     """Sets `X-Nimbus-Version`, the lowest version of an answer, from which a stream of events may begin.
 
-    Args:
-        app: The application.
-        version: Returns the version of the last change that this process has seen, from memory.
+    `version`: returns the version of the last change that this process has seen, from memory.
     """
 
     def __init__(self, app: ASGIApp, version: Callable[[], int]) -> None:
@@ -253,9 +251,7 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 class CrossSiteGuard:
     """Answers 421 to a foreign `Host` (DNS rebinding), and 403 to a write from another site's page.
 
-    Args:
-        app: The guarded application.
-        allowed_hosts: Accepted in `Host`, besides loopback and the address of the connection.
+    `allowed_hosts`: accepted in `Host`, besides loopback and the address of the connection.
     """
 
     def __init__(self, app: ASGIApp, allowed_hosts: Iterable[str] = ()) -> None:

@@ -54,14 +54,10 @@ _MODELS: dict[type, type[Model]] = {}
 
 
 def of(record: type, leave_out: Collection[str] = ()) -> Callable[[type[AnyModel]], type[AnyModel]]:
-    """Give a model the fields of a dataclass of the domain, unless it declares them itself.
+    """Give a model the fields of a dataclass, unless it declares them or they are in `leave_out`.
 
     A duration gets the ending `_s`, a priority its name, and a nested record the model that was made of it. A
     field that the record gets later is shown, too: a record with secrets is declared field by field instead.
-
-    Args:
-        record: The dataclass.
-        leave_out: Names of its fields that the API does not show.
     """
 
     def derived(model: type[AnyModel]) -> type[AnyModel]:

@@ -60,8 +60,7 @@ class PageQuery:
     def page(self, rows: Iterable[T], key: Callable[[T], Key], *, newest_first: bool = False) -> ListPage[T]:
         """Order rows by a unique key, and cut out the page.
 
-        Raises:
-            ObjectNotFoundError: the cursor belongs to another list.
+        Raises ObjectNotFoundError: the cursor belongs to another list.
         """
         found = sorted(((key(row), row) for row in rows), key=lambda pair: pair[0], reverse=newest_first)
         if self.after is not None:

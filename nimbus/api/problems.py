@@ -55,13 +55,8 @@ def problem(
 ) -> JSONResponse:
     """Build a problem document.
 
-    Args:
-        status: HTTP status.
-        code: Stable code for programs.
-        detail: What happened, to which object, and what to do.
-        errors: For bad input: `{place, message, pointer}`; `pointer` if there is one.
-        headers: Added to the response.
-        extra: Members besides the standard ones.
+    `detail`: what happened, to which object, and what to do; `errors`: for bad input, `{place, message}` and
+    `pointer` if there is one; `extra`: members besides the standard ones.
     """
     body: dict[str, Any] = {
         "type": f"urn:nimbus:problem:{code}",

@@ -19,11 +19,7 @@ from nimbus.domain.cluster.access import AccessDeniedError, AccessRole, Thing
 from nimbus.domain.cluster.alerts import Alert
 from nimbus.domain.cluster.schedulers import SchedulerInfo
 from nimbus.domain.cluster.settings import ClusterSettings
-from nimbus.domain.commands import (
-    CommandOutcome,
-    QueuedCommand,
-    StartRun,
-)
+from nimbus.domain.commands import CommandOutcome, QueuedCommand, StartRun
 from nimbus.domain.data.datasets import Dataset
 from nimbus.domain.data.outputs import TaskResults
 from nimbus.domain.data.publications import Version

@@ -194,13 +194,8 @@ class ServerStartError(NimbusError):
 class ApiServer:
     """An HTTP server in a thread. Starts once.
 
-    Args:
-        app: The application.
-        host: The address to listen on.
-        port: The port; 0: any free one, which `port` has after the start.
-        tls: TLS context; None: plain HTTP.
-        protocol: Protocol of connections; None: that with the default limits.
-        keys: Configuration keys of host and port, for messages.
+    With port 0 it listens on a free one, which `port` has after the start. `tls`: None: plain HTTP;
+    `protocol`: None: that with the default limits; `keys`: configuration keys of host and port, for messages.
     """
 
     def __init__(

@@ -137,12 +137,9 @@ def key_of_request() -> CommandKey | None:
 
 
 def queued_before(services: ApiServices, key: CommandKey) -> Queued | None:
-    """The command of a key. None: the key is new.
+    """The command of a key; None: the key is new.
 
-    Raises:
-        KeyReusedError: the key was sent with another request.
-        RefusedError: the outcome of the key's command is no longer known.
-        StoreUnavailableError: no answer.
+    Raises KeyReusedError; RefusedError: the outcome of its command is no longer known; StoreUnavailableError.
     """
     for _ in range(2):  # the command may be decided between the two reads
         known = services.commands.keyed(key.hash)
@@ -201,21 +198,11 @@ async def _submit(
 ) -> CommandModel:
     """Queue a command; answer 202, or the outcome if it comes within `wait_s`.
 
-    Args:
-        services: The services with the queue.
-        response: Gets the status.
-        wait_s: Longest time to wait for the outcome.
-        make: The command, or what builds it on a worker thread, where it may read.
+    `make` builds the command on a worker thread, where it may read. With an `Idempotency-Key` that was sent
+    before, nothing is queued: the answer is that of its command.
 
-    With an `Idempotency-Key` that was sent before, nothing is queued: the answer is that of its command.
-
-    Raises:
-        KeyReusedError: the key was sent with another request.
-        ChangedError: the object does not have a revision that `If-Match` names.
-        RefusedError: a leader refused it while we waited.
-        AccessDeniedError: the principal does not have the permission.
-        ObjectNotFoundError: refused, because the object does not exist.
-        StoreUnavailableError: it could not be queued.
+    Raises KeyReusedError, ChangedError, AccessDeniedError and StoreUnavailableError; RefusedError, or
+    ObjectNotFoundError if the object does not exist: a leader refused it while we waited.
     """
 
     def queue() -> Queued:
@@ -272,8 +259,7 @@ def _refusal(outcome: CommandOutcome) -> NimbusError:
 async def await_outcome(queue: CommandQueue, command: CommandId, wait_s: float) -> CommandOutcome | None:
     """Wait for a decision on the event loop, so that a waiting request takes no thread.
 
-    Raises:
-        StoreUnavailableError: ZooKeeper does not answer.
+    Raises StoreUnavailableError: ZooKeeper does not answer.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_s

@@ -32,15 +32,9 @@ class ReloadingTls:
     """A TLS context that uses another context for each handshake. `look` replaces that one.
 
     Loading a wrong pair into a context in use makes every handshake fail, so new files are first loaded into
-    a new context.
+    a new context. The files are PEM: the certificate with its chain, and the key without a password.
 
-    Args:
-        certificate: PEM, with its chain.
-        key: PEM, without password.
-        registry: Registry of metrics about replacements and the expiry.
-
-    Raises:
-        CertificateError: the pair cannot be used.
+    Raises CertificateError: the pair cannot be used.
     """
 
     def __init__(self, certificate: Path, key: Path, registry: CollectorRegistry) -> None:
@@ -73,8 +67,7 @@ class ReloadingTls:
     def verify_for(self, host: str) -> None:
         """Check that clients which trust the certificate accept it under the name or address `host`.
 
-        Raises:
-            CertificateError: it is expired, not valid yet, or for another name.
+        Raises CertificateError: it is expired, not valid yet, or for another name.
         """
         try:
             verify(self._current, self._certificate, host)
@@ -128,15 +121,9 @@ class ReloadingTls:
 
 
 def verify(server: ssl.SSLContext, certificate: Path, host: str | None = None) -> None:
-    """Do a handshake in memory, as a client that trusts the certificate.
+    """Do a handshake in memory, as a client that trusts the certificate. `host`: its name; None: any.
 
-    Args:
-        server: The context of the server.
-        certificate: The file of its certificate.
-        host: The name or address that the certificate must be for; None: any.
-
-    Raises:
-        ssl.SSLError: the certificate is expired, not valid yet, or for another name.
+    Raises ssl.SSLError: the certificate is expired, not valid yet, or for another name.
     """
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = host is not None
@@ -156,12 +143,7 @@ def in_words(error: BaseException) -> str:
 
 
 def _expiry_of(file: Path) -> datetime:
-    """The earliest expiry of the certificates in a PEM file. `ssl` does not report ours.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: the file contains no certificate.
-    """
+    """The earliest expiry of the certificates in a PEM file: `ssl` reports none. OSError, ValueError."""
     return min(_not_after(base64.b64decode(text)) for text in _PEM.findall(file.read_bytes()))
 
 

@@ -168,14 +168,10 @@ class Field:
 
 
 def fields(parameters: Mapping[str, ParameterSpec], given: Mapping[str, Any]) -> list[Field]:
-    """The fields of the form that starts a run, in the order of the definition.
+    """The fields of the form that starts a run, in the order of the definition; `given`: instead of defaults.
 
     The prefix of a field's name decides how its text becomes a value: `json.x` is parsed as JSON, `text.x` is
     used unchanged, `some.x` is used unchanged unless it is empty. A missing value gets the default.
-
-    Args:
-        parameters: The parameters of the pipeline.
-        given: Values instead of defaults, by name.
     """
     return [
         _field(name, parameter, given.get(name, parameter.default)) for name, parameter in parameters.items()

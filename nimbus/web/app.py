@@ -20,12 +20,7 @@ from nimbus.web.task import page as task
 
 
 def add_pages(api: FastAPI, services: ApiServices) -> None:
-    """Serve pages below `/ui` of `api`.
-
-    Args:
-        api: The API with all of its routes; forms send their requests to it.
-        services: The ports that pages read from.
-    """
+    """Serve pages below `/ui` of `api`, which has all of its routes; forms send their requests to it."""
     api.state.day, services = Day(services.reader, services.history), seen_services(services)
     pages = Pages(Frames(services))
     api.state.warm_ups += (pages.compile_first,)

@@ -179,12 +179,7 @@ class ShownDate:
 
 
 def dates_of(backfill: Backfill, after: datetime | None) -> Iterator[tuple[datetime, DataInterval | None]]:
-    """The dates of the range in the order of the backfill, each with its data interval.
-
-    Args:
-        backfill: A backfill in any state.
-        after: Only dates after this one are returned. None: all.
-    """
+    """The dates of the range after `after`, in the order of the backfill, each with its data interval."""
     if backfill.request.as_one_run:
         span = whole_range(backfill)
         if span is not None and after is None:
@@ -203,15 +198,7 @@ def shown_date(
     index: IntervalIndex | None,
     runs: Mapping[str, ListedRun],
 ) -> ShownDate:
-    """The state of one date, or its expected state if it were started now.
-
-    Args:
-        backfill: The backfill of the date.
-        date: The date.
-        interval: Its data interval.
-        index: The pipeline's index of intervals.
-        runs: Live runs, and runs that ended lately, by id.
-    """
+    """The state of one date, or its expected state if it were started now. `runs`: by id."""
     run = backfill.run_id(date)
     if (listed := runs.get(run)) is not None:
         return ShownDate(date=date, interval=interval, state=listed.state.value, run=run)

@@ -20,13 +20,7 @@ from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.requests import CommandIdText
 from nimbus.api.routes.access import list_tokens
 from nimbus.api.routes.cluster import effective_settings, known_workers
-from nimbus.api.routes.commands import (
-    CommandFilter,
-    KindText,
-    SubmitterText,
-    list_commands,
-    pending_commands,
-)
+from nimbus.api.routes.commands import CommandFilter, KindText, SubmitterText, list_commands, pending_commands
 from nimbus.api.routes.limits import known_shares
 from nimbus.api.routes.terms import TermModel, known_terms, succession, term_model
 from nimbus.api.services import ApiServices

@@ -209,10 +209,7 @@ class Days(NamedTuple):
 def days_of(spans: Sequence[DataInterval], zone: tzinfo, known_from: datetime | None = None) -> Days | None:
     """The days from the first to the last that is published; None: nothing is.
 
-    Args:
-        spans: The times that are published, in order.
-        zone: The zone of the days.
-        known_from: Earlier times are not known, and are left out.
+    `spans`: what is published, in order; `known_from`: earlier times are not known, and are left out.
     """
     if not spans:
         return None
@@ -273,14 +270,9 @@ class Flow:
 
 
 def flow(records: Iterable[PipelineRecord], around: str | None = None, most: int = MAX_NODES) -> Flow:
-    """The graph of active pipelines.
+    """The graph of active pipelines, without the edges that close a circle of datasets.
 
-    Where datasets go round in a circle, the edge that closes it is left out.
-
-    Args:
-        records: The active pipelines.
-        around: A node; the nearest ones are taken. None: the first ones by name.
-        most: Limit of nodes.
+    `around`: the node whose nearest ones are taken; None: the first ones by name.
     """
     needs: dict[str, set[str]] = {}
     for record in records:

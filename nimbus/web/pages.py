@@ -230,15 +230,9 @@ class Pages:
     ) -> Response:
         """Render a page, or answer 304 if the browser has the same page already.
 
-        Args:
-            request: The request of the page.
-            template: Its template.
-            shown: The variables of the template.
-            status: The status of the answer.
-            about: The pipeline that the page is about. Times are in its zone, if the reader wants that.
+        `about`: the pipeline that the page is about, in whose zone times are, if the reader wants that.
 
-        Raises:
-            StoreUnavailableError: ZooKeeper does not answer who leads.
+        Raises StoreUnavailableError: ZooKeeper does not answer who leads.
         """
         frame = self._frame(status, shown.get("problem", {}).get("code"))
         who, shown_in = principal(), self.page_times(request, about)

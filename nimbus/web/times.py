@@ -116,12 +116,10 @@ def _is_zone(name: str) -> bool:
 
 
 def moment(at: datetime | None, pipeline: str | None = None, kind: str = "") -> Markup:
-    """When something happened. Scripts show what is less than an hour old as `12 min ago`.
+    """When something happened; None: a dash. Scripts show what is less than an hour old as `12 min ago`.
 
-    Args:
-        at: The time. None: a dash.
-        pipeline: The pipeline that it is about. None: the one that the page is about.
-        kind: `ahead`: scripts add the distance; `exact`: with seconds, and never relative.
+    `pipeline`: what it is about; None: what the page is about. `kind`: `ahead`: scripts add the distance;
+    `exact`: with seconds, and never relative.
     """
     if at is None:
         return _NONE

@@ -92,12 +92,7 @@ def why_children(
 ) -> str | None:
     """Explain a task that has begun its child runs: the first one that it waits for, and how many more.
 
-    Args:
-        run: The parent.
-        task: One of its tasks, of kind `pipeline`.
-        leader: Id of the confirmed leader.
-        read: Reads a run that is in ZooKeeper.
-        why_run: Explains a queued run.
+    `read`: reads a run that is in ZooKeeper; `why_run`: explains a queued run.
     """
     children, spec = task.children, task.spec.children
     if children is None or spec is None:
@@ -187,16 +182,9 @@ def _paused(run: Run, paused: Paused) -> str:
 
 
 def why(run: Run, task: TaskRun, slots: Slots | None, facts: ClusterFacts) -> str | None:
-    """Explain a task that is neither computing nor succeeded.
+    """One sentence about a task; None: there is nothing to explain, since it computes or has succeeded.
 
-    Args:
-        run: The task's run.
-        task: One of its tasks.
-        slots: Slots of the task's open attempt; None: there is none, or they could not be read.
-        facts: Leader, workers and time.
-
-    Returns:
-        One sentence, or None when there is nothing to explain: it computes, or it succeeded.
+    `slots`: those of its open attempt; None: there is none, or they could not be read.
     """
     if task.settled is not None:
         return how_settled(task, task.settled)

@@ -16,10 +16,7 @@ from pydantic import AwareDatetime, BaseModel, Field
 
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, pipeline_name, release_digest
-from nimbus.ports import (
-    AttemptWithdrawnError,
-    KeptLog,
-)
+from nimbus.ports import AttemptWithdrawnError, KeptLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,16 +136,14 @@ class AttemptGateway(Protocol):
     ) -> bool:
         """Store a piece of the log; False: it is too long, or the attempt is over for this driver.
 
-        Raises:
-            StoreUnavailableError: the claim is not there, as of `HeartbeatAnswer.claimed`.
+        Raises StoreUnavailableError: the claim is not there, as of `HeartbeatAnswer.claimed`.
         """
 
     def secrets(self, attempt: ClusterAttempt, request: SecretsRequest) -> Mapping[str, str] | None:
         """The values of the task's secrets, by variable; None: no access, or it is over for this driver.
 
-        Raises:
-            AttemptWithdrawnError: the claim is not there (yet).
-            NimbusError: they cannot be had; with code `secret_denied`, its pipeline may not use one.
+        Raises AttemptWithdrawnError: the claim is not there (yet); NimbusError: they cannot be had; with code
+        `secret_denied`, its pipeline may not use one.
         """
 
     def admits_to_data(self, attempt: ClusterAttempt, token: str, request: DataRequest) -> bool:
@@ -157,8 +152,7 @@ class AttemptGateway(Protocol):
     def sign(self, attempt: ClusterAttempt, request: DataRequest) -> SignedUrl | None:
         """The signed URL of an object; None: no access, or the attempt is over for this driver.
 
-        Raises:
-            AttemptWithdrawnError: the claim is not there, as of `HeartbeatAnswer.claimed`.
+        Raises AttemptWithdrawnError: the claim is not there, as of `HeartbeatAnswer.claimed`.
         """
 
     def end(self, attempt: ClusterAttempt, report: AttemptReport) -> str:

@@ -125,8 +125,7 @@ class NewBackfillBody(BackfillBody):
 def requested(body: BackfillBody, record: PipelineRecord, now: datetime) -> BackfillRequest:
     """The request of a body. Its range ends at the latest now.
 
-    Raises:
-        RefusedError: the range has no date, or too many dates.
+    Raises RefusedError: the range has no date, or too many dates.
     """
     schedule = record.profile.schedule
     if body.every is not None and not SHORTEST_STEP <= body.every <= LONGEST_STEP:
@@ -170,10 +169,8 @@ MAX_DOWNSTREAM = 100
 def plan_of(services: ApiServices, body: BackfillPlanBody) -> BackfillPlanModel:
     """Plan a backfill and, on request, the backfills downstream.
 
-    Raises:
-        ObjectNotFoundError: there is no such pipeline.
-        RefusedError: the backfill is not possible.
-        DefinitionNotHereError: the definition of a downstream pipeline is not on this disk.
+    Raises ObjectNotFoundError; RefusedError: the backfill is not possible; DefinitionNotHereError: the
+    definition of a downstream pipeline is not on this disk.
     """
     record, now = known_pipeline(services, body.pipeline), services.clock.now()
     backfill = _backfill(record, requested(body, record, now), now)

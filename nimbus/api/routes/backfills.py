@@ -29,11 +29,7 @@ from nimbus.domain.cluster.schedulers import leader_report
 from nimbus.domain.cluster.settings import why_held
 from nimbus.domain.commands import ControlBackfill, CreateBackfill
 from nimbus.domain.ids import BackfillId, ReleaseDigest
-from nimbus.domain.pipelines.backfill import (
-    Backfill,
-    BackfillRequest,
-    BackfillState,
-)
+from nimbus.domain.pipelines.backfill import Backfill, BackfillRequest, BackfillState
 from nimbus.domain.runs.run import ListedRun
 
 

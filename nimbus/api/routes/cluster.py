@@ -6,9 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import (
-    Field,
-)
+from pydantic import Field
 
 from nimbus.api import models as m
 from nimbus.api import views

@@ -133,8 +133,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 def known_command(services: ApiServices, command: CommandId) -> CommandOutcome | None:
     """The outcome of a command; None while it waits.
 
-    Raises:
-        ObjectNotFoundError: the command neither waits nor has an outcome.
+    Raises ObjectNotFoundError: the command neither waits nor has an outcome.
     """
     outcome = services.commands.outcome(command)
     if outcome is None and command not in {queued.id for queued in services.reader.commands()}:

@@ -88,13 +88,7 @@ class Listener:
 
 
 class EventHub:
-    """Distributes the changes of one feed to all streams.
-
-    Args:
-        feed: The feed of changes.
-        pace_s: See PACE_S.
-        linger_s: See LINGER_S.
-    """
+    """Distributes the changes of one feed to all streams."""
 
     def __init__(self, feed: ChangeFeed, *, pace_s: float = PACE_S, linger_s: float = LINGER_S) -> None:
         self._feed, self._pace_s, self._linger_s = feed, pace_s, linger_s
@@ -114,16 +108,9 @@ class EventHub:
         return len(self._listeners)
 
     async def join(self, topics: Collection[str], since: int | None, who: str) -> Listener:
-        """Open a stream.
+        """Open a stream. `since`: the version that the caller has seen; None: the current one.
 
-        Args:
-            topics: The topics of the stream.
-            since: The version that the caller has seen; None: the current one.
-            who: The caller.
-
-        Raises:
-            TooManyStreamsError: a limit is reached.
-            StoreUnavailableError: changes cannot be followed now.
+        Raises TooManyStreamsError; StoreUnavailableError: changes cannot be followed now.
         """
         if len(self._listeners) >= MAX_STREAMS or self._streams_of[who] >= MAX_OF_ONE:
             raise TooManyStreamsError(

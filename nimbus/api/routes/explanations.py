@@ -58,8 +58,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 def explained_run(services: ApiServices, run_id: str, task: str | None = None) -> ExplanationModel:
     """Explain a run, or one of its tasks; also a requested run that is not started.
 
-    Raises:
-        ObjectNotFoundError: there is no such run, or no such task.
+    Raises ObjectNotFoundError: there is no such run, or no such task.
     """
     try:
         found = find_run_or_request(services, run_id)
@@ -99,11 +98,7 @@ def _requested(services: ApiServices, found: RequestedRunModel) -> str:
 
 
 def explained_pipeline(services: ApiServices, name: str) -> ExplanationModel:
-    """Explain a pipeline.
-
-    Raises:
-        ObjectNotFoundError: the pipeline is not in the catalog.
-    """
+    """Explain a pipeline. Raises ObjectNotFoundError: the pipeline is not in the catalog."""
     record = known_pipeline(services, name)
     reasons = explain_pipeline(record, pipeline_view(services, record))
     return explanation(record.name, record.state, reasons, MAX_REASONS)

@@ -7,12 +7,7 @@ from datetime import datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Response
-from pydantic import (
-    BeforeValidator,
-    Field,
-    StrictBool,
-    StrictInt,
-)
+from pydantic import BeforeValidator, Field, StrictBool, StrictInt
 
 from nimbus.api.explain.facts import team_uses
 from nimbus.api.models import CommandModel, Model, PageModel

@@ -9,11 +9,7 @@ from zoneinfo import ZoneInfo
 
 import structlog
 from fastapi import APIRouter, Query, Response
-from pydantic import (
-    Field,
-    StrictBool,
-    StringConstraints,
-)
+from pydantic import Field, StrictBool, StringConstraints
 
 from nimbus.api import views
 from nimbus.api.models import CommandModel, Model, PipelineModel, PipelinesModel
@@ -101,11 +97,7 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 def known_pipeline(services: ApiServices, name: str) -> PipelineRecord:
-    """Find a pipeline.
-
-    Raises:
-        ObjectNotFoundError: the pipeline is not in the catalog.
-    """
+    """Find a pipeline. Raises ObjectNotFoundError: the pipeline is not in the catalog."""
     record = services.reader.pipeline(PipelineName(name))
     if record is None:
         raise ObjectNotFoundError(

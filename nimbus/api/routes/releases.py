@@ -188,12 +188,7 @@ def list_releases(services: ApiServices, name: str, paging: PageQuery) -> Releas
 
 
 def get_release(services: ApiServices, name: str, digest: str) -> ReleaseModel:
-    """One release in full.
-
-    Raises:
-        ObjectNotFoundError: storage has no such release.
-        StorageUnavailableError: the release is not on this disk, and storage does not answer.
-    """
+    """One release in full. Raises ObjectNotFoundError; StorageUnavailableError if it is not on this disk."""
     record = known_pipeline(services, name)
     release = ReleaseOf(record.name, ReleaseDigest(digest))
     files = _files(services, release)
@@ -216,9 +211,8 @@ def diff_releases(
 ) -> ReleaseDiffModel:
     """The differences of `digest` from `against`; with `file`, also its text diff.
 
-    Raises:
-        ObjectNotFoundError: storage has no such release, or the file does not differ.
-        StorageUnavailableError: a release is not on this disk, and storage does not answer.
+    Raises ObjectNotFoundError: storage has no such release, or the file does not differ;
+    StorageUnavailableError: a release is not on this disk.
     """
     record = known_pipeline(services, name)
     before, after = (ReleaseOf(record.name, ReleaseDigest(one)) for one in (against, digest))

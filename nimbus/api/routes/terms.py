@@ -164,8 +164,7 @@ class TermsPage(NamedTuple):
 def known_terms(services: ApiServices, query: PageQuery) -> TermsPage:
     """A page of terms, newest first: those of the cluster's store, then those of history.
 
-    Raises:
-        ObjectNotFoundError: the cursor belongs to another list.
+    Raises ObjectNotFoundError: the cursor belongs to another list.
     """
     before, limit = _NEWEST, query.limit or TERMS_SHOWN
     if query.after is not None:

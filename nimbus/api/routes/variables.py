@@ -6,10 +6,7 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Response
-from pydantic import (
-    AfterValidator,
-    Field,
-)
+from pydantic import AfterValidator, Field
 
 from nimbus.api.models import CalendarDaysModel, CommandModel, Model
 from nimbus.api.problems import ObjectNotFoundError

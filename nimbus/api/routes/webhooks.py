@@ -57,12 +57,7 @@ class HookSecretError(NimbusError):
 
 
 class HookSecrets:
-    """The secrets of webhooks by name. Each is read from its provider at most once in KEPT_S; any thread.
-
-    Args:
-        find: The provider; raises NimbusError.
-        elapsed_s: A monotonic clock.
-    """
+    """The secrets of webhooks by name. Each is read from its provider at most once in KEPT_S; any thread."""
 
     def __init__(self, find: Callable[[str], str], elapsed_s: Callable[[], float] = time.monotonic) -> None:
         self._find = find

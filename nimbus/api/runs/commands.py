@@ -7,12 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
-from pydantic import (
-    BeforeValidator,
-    Field,
-    StrictBool,
-    StringConstraints,
-)
+from pydantic import BeforeValidator, Field, StrictBool, StringConstraints
 
 from nimbus.api.models import CommandModel
 from nimbus.api.problems import ObjectNotFoundError
@@ -28,15 +23,8 @@ from nimbus.api.requests import (
     TaskNameText,
 )
 from nimbus.api.routes.pipelines import known_pipeline
-from nimbus.api.runs.lookup import (
-    find_run,
-    find_run_or_request,
-    refuse_used_id,
-    unknown_task,
-)
-from nimbus.api.runs.models import (
-    RequestedRunModel,
-)
+from nimbus.api.runs.lookup import find_run, find_run_or_request, refuse_used_id, unknown_task
+from nimbus.api.runs.models import RequestedRunModel
 from nimbus.api.seen import sees_data_of
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit

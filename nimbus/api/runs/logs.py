@@ -107,8 +107,7 @@ def unstored_log(services: ApiServices, run: Run, task: str, number: int) -> str
 def known_attempt(run: Run, task: str, number: int | None) -> tuple[int, str]:
     """Number and state of the requested attempt; without a number, of the last one.
 
-    Raises:
-        ObjectNotFoundError: there is no such task, or no such attempt.
+    Raises ObjectNotFoundError: there is no such task, or no such attempt.
     """
     known = run.tasks.get(TaskName(task))
     if known is None:

@@ -11,9 +11,7 @@ from typing import NamedTuple, cast
 import structlog
 
 from nimbus.api.problems import ObjectNotFoundError
-from nimbus.api.runs.models import (
-    RequestedRunModel,
-)
+from nimbus.api.runs.models import RequestedRunModel
 from nimbus.api.seen import SeenHistory
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import command_model
@@ -60,8 +58,7 @@ def read_in_parts(reader: ClusterReader, wanted: Sequence[RunId]) -> Iterator[Ru
 def find_run_or_request(services: ApiServices, run_id: str) -> FoundRun | RequestedRunModel:
     """A run, or the command that requests it, or the refusal.
 
-    Raises:
-        ObjectNotFoundError: the run is unknown.
+    Raises ObjectNotFoundError: the run is unknown.
     """
     wanted = RunId(run_id)
     live = services.reader.run(wanted)
@@ -107,8 +104,7 @@ def _refused(run_id: RunId, refusal: CommandOutcome) -> RequestedRunModel:
 def find_run(services: ApiServices, run_id: str) -> Run:
     """A run that a leader has started.
 
-    Raises:
-        ObjectNotFoundError: there is none; the code distinguishes pending, refused and unknown runs.
+    Raises ObjectNotFoundError: there is none; the code distinguishes pending, refused and unknown runs.
     """
     found = find_run_or_request(services, run_id)
     if isinstance(found, FoundRun):
@@ -123,8 +119,7 @@ def refuse_used_id(services: ApiServices, run_id: str) -> None:
     The leader checks runs in ZooKeeper; this checks runs that have moved to history. While storage does not
     answer, the check is skipped, so that runs can still be started.
 
-    Raises:
-        RefusedError: history has a run of this id.
+    Raises RefusedError: history has a run of this id.
     """
     wanted = RunId(run_id)
     if services.reader.run(wanted) is not None:

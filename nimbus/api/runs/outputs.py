@@ -119,11 +119,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 def list_outputs(
     services: ApiServices, run_id: str, task: str | None, *, limit: int, after: str = ""
 ) -> OutputsModel:
-    """Committed outputs of a run, or that of one task.
-
-    Raises:
-        ObjectNotFoundError: there is no such run or task, or the task has no committed output.
-    """
+    """Committed outputs of a run, or that of one task. Raises ObjectNotFoundError: it has none."""
     of = _Outputs(services, find_run(services, run_id))
     named = list(of.all()) if task is None else [of.find(task)]
     shown: list[OutputModel] = []
@@ -136,10 +132,8 @@ def list_outputs(
 def open_output(services: ApiServices, run_id: str, task: str, path: str) -> OpenedFile:
     """One file of a task's committed output.
 
-    Raises:
-        ObjectNotFoundError: there is no such run, task, output or file.
-        AccessDeniedError: it is the content of a dataset that the requester may not read.
-        RefusedError: this scheduler cannot read it.
+    Raises ObjectNotFoundError; AccessDeniedError: it is the content of a dataset that the requester may not
+    read; RefusedError: this scheduler cannot read it.
     """
     of = _Outputs(services, find_run(services, run_id))
     made = of.find(task)

@@ -9,24 +9,10 @@ from fastapi import APIRouter, Query
 
 from nimbus.api.explain.facts import cluster_facts
 from nimbus.api.models import Model
-from nimbus.api.paging import (
-    CursorText,
-    Key,
-    Where,
-    decoded,
-    encoded,
-    unknown_cursor,
-)
+from nimbus.api.paging import CursorText, Key, Where, decoded, encoded, unknown_cursor
 from nimbus.api.requests import RunIdText
 from nimbus.api.routes.datasets import VersionModel, version_model
-from nimbus.api.runs.lookup import (
-    MAX_RUNS,
-    FoundRun,
-    find_run,
-    find_run_or_request,
-    list_runs,
-    unknown_task,
-)
+from nimbus.api.runs.lookup import MAX_RUNS, FoundRun, find_run, find_run_or_request, list_runs, unknown_task
 from nimbus.api.runs.models import (
     RequestedRunModel,
     RunModel,

@@ -124,8 +124,7 @@ def _releases(services: ApiServices, targets: Iterable[SelectedModel]) -> dict[s
 def selected(services: ApiServices, body: SelectedBody) -> SelectionModel:
     """The targets of a selection.
 
-    Raises:
-        RefusedError: there are none, or more than its limit, or a named one does not fit the action.
+    Raises RefusedError: there are none, or more than its limit, or a named one does not fit the action.
     """
     if (body.filter is None) is not bool(body.names):
         raise RefusedError("bad_selection", "a selection has either names or a filter.")

@@ -155,9 +155,7 @@ def _set_aside(facts: Facts) -> Iterator[Notice]:
 def failing_pipelines(runs: Iterable[ListedRun], now: datetime) -> list[Failing]:
     """Pipelines with runs that failed within a day: first those that have not recovered, the newest first.
 
-    Args:
-        runs: Newest first.
-        now: The time.
+    `runs`: newest first.
     """
     ended: dict[str, list[ListedRun]] = {}
     for run in runs:

@@ -139,12 +139,9 @@ def _bin(number: int, runs: Sequence[ListedRun]) -> Markup:
 
 
 def load(most: Sequence[int], slots: int, known: float) -> Markup:
-    """How many slots were used over the time that has passed.
+    """How many slots were used over the time that has passed, with the slots of all workers as the scale.
 
-    Args:
-        most: Attempts that were open at once, by parts of the axis.
-        slots: Slots of all workers, which are the scale.
-        known: Percent of the axis before which nothing is known.
+    `most`: attempts that were open at once, by parts of the axis; `known`: percent of it with unknown load.
     """
     scale, wide = max(*most, slots, 1), _PAST / len(most)
     bars = (

@@ -118,14 +118,7 @@ _DATE = Markup('<text class="w{end}" x="{x}" y="{y}">{text}</text>')
 
 
 def points(of: Durations, limit_s: float | None, times: Times, href: Callable[[Column], str]) -> Markup:
-    """Durations over time: a mark for each run, above it the time that it was queued, and the median.
-
-    Args:
-        of: At least one duration.
-        limit_s: The time limit, in seconds; None: there is none.
-        times: The zone of the dates.
-        href: Returns the URL of a run.
-    """
+    """Durations over time: a mark for each run, above it the time that it was queued, and the median."""
     began = [column.created_at for column, _ in of.cells if column.created_at is not None]
     first, whole_s = min(began), (max(began) - min(began)).total_seconds() or 1.0
     top_s = max((cell.took_s or 0.0) + (cell.queued_s or 0.0) for _, cell in of.cells) or 1.0

@@ -62,14 +62,7 @@ class Foreseen:
 def foresee(
     record: PipelineRecord, runs: Sequence[ListedRun], status: StatusModel, now: datetime
 ) -> list[Foreseen]:
-    """Previews of the actions that the page offers now, and of the next fires of the schedule.
-
-    Args:
-        record: The pipeline.
-        runs: Its runs that are live or ended lately.
-        status: The status of the cluster.
-        now: The time.
-    """
+    """Previews of the actions that the page offers now. `runs`: live, or ended lately."""
     live = [run for run in runs if not run.state.is_final]
     found = [Foreseen("Start", tuple(_start(record, live, status)))] if record.release else []
     if record.state is PipelineState.ACTIVE:

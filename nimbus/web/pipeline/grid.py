@@ -62,13 +62,7 @@ _SQUARE = "m1 6h10"
 
 
 def mark(state: str, x: int, y: int) -> str:
-    """The shape of a state, for a path, so that a state is not shown by its colour alone.
-
-    Args:
-        state: State of a run or a task.
-        x: Left edge of its box.
-        y: Upper edge of its box.
-    """
+    """The shape of a state, for a path, so that it is not shown by colour alone. `x`, `y`: its corner."""
     return f"M{x} {y}{_MARKS.get(state, _SQUARE)}"
 
 
@@ -122,15 +116,8 @@ def grid(
 ) -> Markup:
     """Tasks by runs: durations with a scale above, dates below.
 
-    Args:
-        columns: Runs and dates without one, oldest first.
-        rows: Tasks; a run need not have them all.
-        times: The zone of the dates.
-        href: Returns the URL of a column.
-        marked: The task whose row is marked.
-        here: The run whose column is marked.
-        name: Id of the picture.
-        is_wide: The picture has the width of a page: few columns are wider.
+    `columns`: oldest first; `rows`: tasks, which a run need not have; `marked`: the task of the marked row;
+    `here`: the run of the marked column; `is_wide`: it has the width of a page, so few columns are wider.
     """
     wide = min(max(_CELL, _ROOM // max(len(columns), 1)), _WIDEST) if is_wide else _CELL
     top = _BARS + _LETTERS + _HEAD
@@ -200,10 +187,7 @@ def calendar(
 ) -> Markup:
     """Dates with their states as boxes, in one row for each day, month or year, by the distance of dates.
 
-    Args:
-        dates: In any order, at least one.
-        zone: The zone of days and months.
-        href: Returns the URL of a date. None: dates are no links.
+    `dates`: at least one, in any order; `href`: None: they are no links.
     """
     placed = sorted(dates)
     row_of, column_of = _layout([date.astimezone(zone) for date, _ in placed])

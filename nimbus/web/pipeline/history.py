@@ -110,14 +110,9 @@ class PastRuns:
         defined: Sequence[str] = (),
         task: str | None = None,
     ) -> Past:
-        """The last runs of a pipeline, which the principal may see.
+        """The last runs of a pipeline, which the principal may see: at most `most`.
 
-        Args:
-            services: The ports.
-            pipeline: Its name.
-            most: Limit of runs.
-            defined: Tasks of the definition, which are rows in any case.
-            task: A task that is a row although there are too many.
+        `defined`: tasks that are rows in any case; `task`: a task that is a row although there are too many.
         """
         listed = [one for one in services.reader.run_list().values() if one.pipeline == pipeline]
         place = (pipeline, most, tuple(defined), task)
@@ -209,14 +204,10 @@ def by_date(
     now: datetime,
     most: int,
 ) -> list[Column]:
-    """Runs in the order of their data dates, one for each date, and the dates that have none.
+    """Runs by their data dates, one for each date, and the dates that have none: the newest `most`.
 
-    Args:
-        columns: In the order of their creation.
-        record: The pipeline. Without a schedule, only intervals of one length tell which dates are missing.
-        index: How the last run of each interval ended, if it is older than `columns`.
-        now: The time.
-        most: Limit of dates; the newest are returned.
+    `columns`: in the order of their creation; `record`: without a schedule, only intervals of one length tell
+    which dates are missing; `index`: how older runs ended.
     """
     found: dict[datetime, Column] = {}
     for one in columns:

@@ -35,15 +35,7 @@ class Strip:
 
 
 def strip(services: ApiServices, pages: Pages, request: Request, run: Run, task: str | None = None) -> Strip:
-    """The last runs of a run's pipeline.
-
-    Args:
-        services: The ports.
-        pages: The pages, which keep what was read.
-        request: The request of the page, which says in which zone dates are.
-        run: The run, whose column is marked.
-        task: The task whose row is marked, and to which columns lead. None: they lead to runs.
-    """
+    """The last runs of a run's pipeline. `task`: its row is marked, and columns lead to it; None: to runs."""
     past, times = pages.past.of(services, run.pipeline, task=task), pages.page_times(request, run.pipeline)
     record = services.reader.pipeline(run.pipeline)
     columns = dated(services, past, record, STRIP)

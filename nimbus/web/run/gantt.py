@@ -150,15 +150,9 @@ def svg(
     href: Callable[[str], str],
     earlier: Run | None = None,
 ) -> Markup:
-    """One row for each task of the model.
+    """One row for each task of the model, with thin lines for the attempts of `earlier`, from its own start.
 
-    Args:
-        run: The run, with all its tasks.
-        model: The run, with the tasks that are shown.
-        path: The critical path.
-        now: The end of what is open.
-        href: Returns the URL of a task's page.
-        earlier: A run whose attempts are drawn as thin lines, from its own start.
+    `now`: the end of what is open.
     """
     axis, critical = _axis(model, now), set(path)
     rows = []

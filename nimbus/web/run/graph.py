@@ -204,18 +204,10 @@ def svg(
     path: Sequence[str] = (),
     found: Collection[str] = (),
 ) -> Markup:
-    """The graph with the states of a run.
+    """The graph with the states of a run; without a run, `states` are kinds of tasks.
 
-    Args:
-        drawing: The drawing of the run's release.
-        states: States of the tasks, by name; without a run, their kinds.
-        href: Returns the URL of a task's page.
-        unfold: Returns the URL of the same page with one folded node drawn task by task.
-        why: Why a task is not computing, by name.
-        labels: Texts instead of names.
-        said: The second line of nodes, by name; of others, it is the state.
-        path: The critical path.
-        found: Tasks that are marked, because the reader has searched them.
+    `unfold`: returns the URL of the same page with one folded node drawn task by task; `labels`: texts
+    instead of names; `said`: the second line of nodes, else the state; `found`: tasks that are marked.
     """
     nodes = []
     critical = dict.fromkeys(drawing.names.get(name, name) for name in path)

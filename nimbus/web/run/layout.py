@@ -42,12 +42,7 @@ class GraphLayout:
 
 
 def place(needs: Mapping[str, Sequence[str]], widths: Mapping[str, int]) -> GraphLayout:
-    """Compute the layout of a graph.
-
-    Args:
-        needs: For each node, the nodes that it needs. All nodes are keys, and there is no cycle.
-        widths: Width of each node.
-    """
+    """Compute the layout of a graph without cycles. `needs`: for each node, those that it needs."""
     if not needs:
         return GraphLayout(0, 0, {}, {})
     depth = _depths(needs)

@@ -28,12 +28,8 @@ _COLOURS = {30 + n: f"c{n}" for n in range(8)} | {90 + n: f"c{n}" for n in range
 def marked_up(text: str, line: int | None = None, *, mid_line: bool = False) -> Markup:
     """The text, escaped, with `<span class>` where a terminal would change its colours, and for levels.
 
-    Other control sequences are dropped.
-
-    Args:
-        text: Part of a log.
-        line: Number of its first line; None: not known, so lines get no number.
-        mid_line: It begins within that line, which gets its number elsewhere.
+    Other control sequences are dropped. `line`: number of the first line; None: lines get no number.
+    `mid_line`: the text begins within that line, which gets its number elsewhere.
     """
     parts: list[Markup] = []
     classes: set[str] = set()
@@ -153,13 +149,8 @@ def pieces(
 ) -> list[Piece]:
     """A part of a log in pieces. A piece ends at a line end, unless the line is too long.
 
-    Args:
-        data: The bytes.
-        start: Their offset in the log.
-        whole: True: an incomplete last line is shown, too, because the log has ended.
-        lines: Limit of lines.
-        line: See `marked_up`.
-        mid_line: See `marked_up`.
+    `start`: the offset of `data` in the log; `whole`: an incomplete last line is shown, too, because the log
+    has ended; `lines`: limit of lines; `line`, `mid_line`: as of `marked_up`.
     """
     found = []
     left = lines
@@ -273,13 +264,7 @@ def search(
 ) -> Search:
     """Search a text in a log, ignoring the case of ASCII letters. Bytes and hits are limited.
 
-    Args:
-        read: Reads the log.
-        wanted: The text; empty: all lines.
-        start: First byte.
-        end: End of the log.
-        levels: Levels of the wanted lines, as of `level_of`; empty: all.
-        line: Number of the line at `start`; None: not known.
+    `wanted`: empty: all lines; `levels`: as of `level_of`; empty: all; `line`: number of the line at `start`.
     """
     needle = wanted.encode("utf-8", "replace").lower()
     last = min(end, start + _LONGEST_SEARCH)

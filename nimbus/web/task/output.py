@@ -119,8 +119,7 @@ async def _within(services: ApiServices, call: Callable[[], _T], within_s: float
 def first_rows(services: ApiServices, run_id: str, task: str, path: str) -> dict[str, Any]:
     """The first rows of a file, or its first lines, as `nimbus.web.task.first_rows` prints them.
 
-    Raises:
-        ObjectNotFoundError, AccessDeniedError, RefusedError: as of `open_output`.
+    Raises ObjectNotFoundError, AccessDeniedError, RefusedError: as of `open_output`.
     """
     opened = open_output(services, run_id, task, path)
     kind, size = _kind(path) or "text", opened.file.size_bytes
