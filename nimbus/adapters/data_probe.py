@@ -41,17 +41,17 @@ class DataProber:
         self._bucket = lru_cache(MAX_BUCKETS)(open_bucket)
         self._http_allow = frozenset(host.strip("[]").lower() for host in http_allow)
 
-    def probe(self, look: DataProbe) -> ProbeResult:
+    def probe(self, probe: DataProbe) -> ProbeResult:
         """Probe once. An error counts as "not there"."""
         try:
-            match look.source:
+            match probe.source:
                 case DataSource.S3:
-                    return self._in_s3(look.address)
+                    return self._in_s3(probe.address)
                 case DataSource.FILE:
-                    return _file(look.address)
+                    return _file(probe.address)
                 case DataSource.HTTP:
-                    status = status_of(look.address, self._http_allow)
-                    return ProbeResult(status == look.status, str(status))
+                    status = status_of(probe.address, self._http_allow)
+                    return ProbeResult(status == probe.status, str(status))
         except (BlobSyncError, UnfitAnswerError, OSError, ValueError) as exc:  # ValueError: not a host name
             return ProbeResult(False, str(exc) or type(exc).__name__)
 

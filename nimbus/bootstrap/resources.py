@@ -54,10 +54,10 @@ class SystemClock:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-_LOOK_TIMEOUT = timedelta(seconds=5)
-LOOK_LIMITS: dict[str, Any] = {
-    "connect_timeout": _LOOK_TIMEOUT,
-    "read_timeout": _LOOK_TIMEOUT,
+_PROBE_TIMEOUT = timedelta(seconds=5)
+PROBE_LIMITS: dict[str, Any] = {
+    "connect_timeout": _PROBE_TIMEOUT,
+    "read_timeout": _PROBE_TIMEOUT,
     "max_attempts": 1,
 }
 """Limits of a check for an object that tasks wait for."""

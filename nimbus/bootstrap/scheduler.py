@@ -52,7 +52,7 @@ from nimbus.bootstrap.collector import add_purges, build_collector, output_files
 from nimbus.bootstrap.late_parts import LateParts
 from nimbus.bootstrap.processes import add_sync_metrics
 from nimbus.bootstrap.resources import (
-    LOOK_LIMITS,
+    PROBE_LIMITS,
     Resources,
     build_syncer,
     data_connection,
@@ -156,8 +156,8 @@ def build_parts(resources: Resources, has_sentinel: Callable[[], bool] = lambda:
         renderer=Templates(),
         prepare_run=prepare,
         open_file=open_file,
-        look=DataProber(
-            open_bucket=partial(open_bucket, settings, **LOOK_LIMITS), http_allow=settings.waits.http_allow
+        probe=DataProber(
+            open_bucket=partial(open_bucket, settings, **PROBE_LIMITS), http_allow=settings.waits.http_allow
         ).probe,
         sender=alert_sender(settings, targets, leads_in=late.leads_in, enqueue=late.enqueue),
         exports=exports,

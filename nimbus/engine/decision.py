@@ -85,10 +85,10 @@ class FindVersions:
 
 
 @dataclass(frozen=True, slots=True)
-class LookAt:
+class ProbeData:
     """Look up data that tasks wait for."""
 
-    look: DataProbe
+    probe: DataProbe
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ Effect = (
     | BuildRun
     | RenderTask
     | FindVersions
-    | LookAt
+    | ProbeData
     | ResignLeadership
     | SendAlert
     | StorePurge

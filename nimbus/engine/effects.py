@@ -2,7 +2,7 @@
 
 Thread pools: `nimbus-archive-runs` (finished runs) and `nimbus-archive` (all else that history keeps) wait
 for S3 without limit; `nimbus-prepare` fetches releases for commands; `nimbus-build` builds runs, and `nimbus-
-render` renders ready tasks; `nimbus-look` and, for files, `nimbus-look-files` look up data, versions of
+render` renders ready tasks; `nimbus-probe` and, for files, `nimbus-probe-files` look up data, versions of
 datasets, and items in files of outputs. Alerts, traces and lineage have
 their own threads, see `nimbus.engine.sending`. No pool blocks the engine or another pool.
 """
@@ -60,7 +60,7 @@ LONGEST_PAUSE_S = 15.0
 """Longest pause between two tries to store runs, while none succeeds."""
 
 
-LOOKS_AT_ONCE = 4
+PROBES_AT_ONCE = 4
 FILES_AT_ONCE = 2
 RUNS_AT_ONCE = 8
 """Finished runs that are stored at the same time: each needs at least three writes, one after another."""
@@ -93,7 +93,7 @@ class Effects:
         renderer: Templates,
         prepare_run: Callable[[Run], None],
         open_file: OpenFile,
-        look: Callable[[DataProbe], ProbeResult],
+        probe: Callable[[DataProbe], ProbeResult],
         sender: AlertSender,
         exports: RunExports | None = None,
         resign: Callable[[str, str], None],
@@ -109,8 +109,8 @@ class Effects:
         self._prepare_run = prepare_run
         """Called with each new run, so that its creation takes the engine's thread less time."""
         self._open_file = open_file
-        self._look = look
-        self._looking: set[DataProbe] = set()
+        self._probe = probe
+        self._probing: set[DataProbe] = set()
         """Look-ups that are queued or under way. Single calls of a set are atomic."""
         self._sender = sender
         self._exports = exports
@@ -126,8 +126,8 @@ class Effects:
         self._build = ThreadPoolExecutor(1, thread_name_prefix="nimbus-build")
         self._render = ThreadPoolExecutor(1, thread_name_prefix="nimbus-render")
         self._resignation = ThreadPoolExecutor(1, thread_name_prefix="nimbus-resign")
-        self._look_out = ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="nimbus-look")
-        self._look_at_files = ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="nimbus-look-files")
+        self._probe_pool = ThreadPoolExecutor(PROBES_AT_ONCE, thread_name_prefix="nimbus-probe")
+        self._file_pool = ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="nimbus-probe-files")
         """A separate pool: a shared folder whose server is down can block its threads for long."""
 
     def start(self, effect: d.Effect) -> None:
@@ -143,8 +143,8 @@ class Effects:
                 self._submit(self._build, self._make, effect)
             case d.RenderTask():
                 self._submit(self._render, self._make_texts, effect)
-            case d.FindVersions() | d.LookAt():
-                self._submit_look(effect)
+            case d.FindVersions() | d.ProbeData():
+                self._submit_probe(effect)
             case d.ResignLeadership(reason, to):
                 self._submit_resignation(reason, to)
             case d.SendAlert(alert):
@@ -162,8 +162,8 @@ class Effects:
             self._build,
             self._render,
             self._resignation,
-            self._look_out,
-            self._look_at_files,
+            self._probe_pool,
+            self._file_pool,
         ):
             pool.shutdown(wait=False, cancel_futures=True)
         self._sender.close()
@@ -176,16 +176,16 @@ class Effects:
         except RuntimeError:  # closed meanwhile
             _log.info("effect_left", about=type(about).__name__)
 
-    def _submit_look(self, effect: d.FindVersions | d.LookAt) -> None:
+    def _submit_probe(self, effect: d.FindVersions | d.ProbeData) -> None:
         match effect:
             case d.FindVersions():
-                self._submit(self._look_out, self._find_versions, effect)
-            case d.LookAt(look) if look in self._looking:
+                self._submit(self._probe_pool, self._find_versions, effect)
+            case d.ProbeData(probe) if probe in self._probing:
                 pass  # an earlier term started it; the answer serves this term, too
-            case d.LookAt(look):
-                self._looking.add(look)
-                files = look.source is DataSource.FILE
-                self._submit(self._look_at_files if files else self._look_out, self._look_once, look)
+            case d.ProbeData(probe):
+                self._probing.add(probe)
+                files = probe.source is DataSource.FILE
+                self._submit(self._file_pool if files else self._probe_pool, self._probe_once, probe)
 
     def _submit_resignation(self, reason: str, to: str) -> None:
         """Resign. Naming a successor calls ZooKeeper, so it gets a thread."""
@@ -293,14 +293,14 @@ class Effects:
         longest_s = min(FIRST_PAUSE_S * 2 ** min(self._failures, 10), LONGEST_PAUSE_S)
         return random.uniform(longest_s / 2, longest_s)  # noqa: S311 - jitter, no secret
 
-    def _look_once(self, look: DataProbe) -> None:
+    def _probe_once(self, probe: DataProbe) -> None:
         try:
-            seen = self._look(look)
+            seen = self._probe(probe)
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
-            _log.exception("look_failed", address=look.name)
+            _log.exception("probe_failed", address=probe.name)
             seen = ProbeResult(False, repr(exc))
-        self._looking.discard(look)
-        self._enqueue(e.DataSeen(look, seen))
+        self._probing.discard(probe)
+        self._enqueue(e.DataSeen(probe, seen))
 
     def _bring(self, release: ReleaseOf) -> None:
         try:
@@ -395,7 +395,7 @@ class Effects:
             self._enqueue(e.RenderingFailed(run.id, name, exc))
             return
         if isinstance(result, TaskSpec) and takes_items(result):
-            self._submit(self._look_at_files, self._read_items, (run, result))
+            self._submit(self._file_pool, self._read_items, (run, result))
         else:
             self._enqueue(e.TaskRendered(run.id, name, result))
 

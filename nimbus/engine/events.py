@@ -116,9 +116,9 @@ class FindingFailed:
 
 @dataclass(frozen=True, slots=True)
 class DataSeen:
-    """A look-up of data ended."""
+    """A probe of data ended."""
 
-    look: DataProbe
+    probe: DataProbe
     seen: ProbeResult
 
 

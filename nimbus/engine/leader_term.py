@@ -18,7 +18,7 @@ from nimbus.domain.errors import NimbusError, RecordTooLargeError
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.runs.run import Run
 from nimbus.engine import events as e
-from nimbus.engine.decision import Decision, Effect, LookAt, NoDecision
+from nimbus.engine.decision import Decision, Effect, NoDecision, ProbeData
 from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_key
 from nimbus.engine.rules.commands.answers import refuse_command
@@ -127,8 +127,8 @@ class LeaderTerm(StateReader):
             case e.FindingFailed(run, task, error):
                 _log.warning("versions_not_found", run=run, task=task, error=str(error))
                 state.tasks.finding_failed(run, task, self._clock.elapsed_s() + FIND_AGAIN_S)
-            case e.DataSeen(look, seen):
-                state.tasks.data_seen(look, seen, self._now())
+            case e.DataSeen(probe, seen):
+                state.tasks.data_seen(probe, seen, self._now())
             case e.RunArchived(run):
                 state.runs.archived(run)
             case e.StoredForCommand(command, answer):
@@ -343,8 +343,8 @@ class LeaderTerm(StateReader):
         """
         now_s = self._clock.elapsed_s()
         self._look_at_grown(now_s)
-        for look in self.state.tasks.looks.take_due(now_s):
-            self._start_effect(LookAt(look))
+        for probe in self.state.tasks.probes.take_due(now_s):
+            self._start_effect(ProbeData(probe))
         if now_s >= self._workers_due_s:
             self._workers_due_s = now_s + WORKERS_EVERY_S
             self.state.put_workers(self._store.read_workers(), self._now())
@@ -391,6 +391,6 @@ class LeaderTerm(StateReader):
         """Seconds until there is work without an event; None: only events bring work."""
         now = self._now()
         idle_s = self.state.work.idle_s(now)
-        moments_s = (next(iter(self._young.values()), None), self.state.tasks.looks.next_due_s())
+        moments_s = (next(iter(self._young.values()), None), self.state.tasks.probes.next_due_s())
         waits = [moment_s - now.elapsed_s for moment_s in moments_s if moment_s is not None]
         return min([*waits, *([] if idle_s is None else [idle_s])], default=None)

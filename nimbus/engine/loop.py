@@ -58,8 +58,8 @@ class EngineStatus:
     recovered_at: datetime | None = None
     refusals: Mapping[WorkerId, Refusals] = field(default_factory=dict)
     """Workers that did not start their last attempts."""
-    looks: Mapping[str, LastProbe] = field(default_factory=dict)
-    """The last look-ups of data that tasks wait for, see `nimbus.engine.looks`."""
+    probes: Mapping[str, LastProbe] = field(default_factory=dict)
+    """The last probes of data that tasks wait for, see `nimbus.engine.probes`."""
     report: LeaderReport = field(default_factory=LeaderReport)
 
 
@@ -254,8 +254,8 @@ class Engine:
         self._report(term)
         self._note_recovery()
         self._note_refusals(term.state.attempts.workers.refusals)
-        if term.state.tasks.looks.changed:  # published with the next report, because looks may be many
-            self.status = replace(self.status, looks=term.state.tasks.looks.report())
+        if term.state.tasks.probes.changed:  # published with the next report, because they may be many
+            self.status = replace(self.status, probes=term.state.tasks.probes.report())
         self._count(term)
         term.tend()
         if term.has_more():

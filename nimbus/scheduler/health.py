@@ -160,7 +160,7 @@ class SelfReport:
             guard_said=_guard_said(status.last_verdict),
             last_abdication=status.last_abdication or "",
             quarantined=_texts(found.hopeless) if leads else {},
-            looks=engine.looks if leads else {},
+            looks=engine.probes if leads else {},
             refusals=_longest(engine.refusals) if leads else {},
             report=engine.report if leads else LeaderReport(),
             load_average=os.getloadavg()[0],

@@ -115,9 +115,9 @@ class ProcessManager:
         if self.unreachable:
             raise ClusterUnreachableError("the cluster is away")
         driver = self.names.get(name) if self.can_search else None
-        return None if driver is None or self.look(driver).state is DriverState.GONE else driver
+        return None if driver is None or self.probe(driver).state is DriverState.GONE else driver
 
-    def look(self, driver: str) -> DriverStatus:
+    def probe(self, driver: str) -> DriverStatus:
         if self.unreachable:
             return DriverStatus(DriverState.UNKNOWN, "away")
         if self.lies is not None:

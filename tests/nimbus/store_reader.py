@@ -66,7 +66,7 @@ def leading(state: State, clock: Clock, **more: Any) -> SchedulerInfo:
         epoch=state.epoch,
         quarantined={str(name): why for name, why in state.catalog.quarantined.items()},
         refusals=state.attempts.workers.refusals,
-        looks=dict(state.tasks.looks._short()),
+        looks=dict(state.tasks.probes._short()),
         report=report(state),
     )
     return replace(info, **more)

@@ -33,7 +33,7 @@ def cluster_facts(services: ApiServices) -> ClusterFacts:
         now=services.clock.now(),
         leader=leader.id if leader else None,
         capacity=cache(lambda: _capacity(services, report().limits)),
-        looks=cache(partial(_looks, services)),
+        probes=cache(partial(_probes, services)),
         upstream=cache(partial(_upstream, services)),
         datasets=cache(partial(dataset_view, services)),
         queue=lambda run: queue_of(run.pipeline),
@@ -106,7 +106,7 @@ def active_pipelines(services: ApiServices) -> Iterator[PipelineRecord]:
     return (one for one in services.reader.pipelines() if one.state is not PipelineState.INACTIVE)
 
 
-def _looks(services: ApiServices) -> Mapping[str, LastProbe]:
+def _probes(services: ApiServices) -> Mapping[str, LastProbe]:
     return next((one.looks for one in services.reader.schedulers() if one.epoch is not None), {})
 
 

@@ -14,7 +14,7 @@ from nimbus.domain.runs.run import Run, RunState
 from nimbus.domain.runs.task_run import TaskRun, TaskState
 from nimbus.domain.starts.admission import Wait, admit
 from nimbus.domain.starts.timing import gives_up_at, not_before, queue_ends_at
-from nimbus.domain.starts.waits import looks_of
+from nimbus.domain.starts.waits import probes_of
 
 
 class ReasonModel(Model):
@@ -112,9 +112,9 @@ def _ends(run: Run, task: TaskRun, facts: ClusterFacts) -> Iterator[datetime | N
             yield answer.until if isinstance(answer, Wait) else None
         return
     yield gives_up_at(run, task)
-    wanted = looks_of(spec.waits_for, spec.args)
-    looks = facts.looks() if wanted else {}
-    yield from (looks[look.name].next_at for look in wanted if look.name in looks)
+    wanted = probes_of(spec.waits_for, spec.args)
+    probes = facts.probes() if wanted else {}
+    yield from (probes[probe.name].next_at for probe in wanted if probe.name in probes)
 
 
 def _of_run(run: Run, facts: ClusterFacts) -> str | None:

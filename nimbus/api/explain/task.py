@@ -28,14 +28,14 @@ from nimbus.domain.starts.admission import Capacity
 from nimbus.domain.starts.needs import NeedEffect, skipping, verdict
 from nimbus.domain.starts.timing import gives_up_at, not_before, queue_ends_at
 from nimbus.domain.starts.upstream import Upstream, WaitState, judge, upstream_of
-from nimbus.domain.starts.waits import DataProbe, DataSource, LastProbe, PipelineWait, looks_of
+from nimbus.domain.starts.waits import DataProbe, DataSource, LastProbe, PipelineWait, probes_of
 from nimbus.domain.wording import counted
 
 
 def why_it_waits(
     run: Run,
     task: TaskRun,
-    looks: Mapping[str, LastProbe],
+    probes: Mapping[str, LastProbe],
     upstream: Callable[[PipelineName], Upstream],
     now: datetime,
 ) -> str:
@@ -43,8 +43,8 @@ def why_it_waits(
     until = gives_up_at(run, task)
     end = "" if until is None else f"; it fails at {until:%Y-%m-%d %H:%M:%SZ} without it"
     if task.spec.kind is TaskKind.WAIT:
-        wanted = looks_of(task.spec.waits_for, task.spec.args)
-        waited = [_looked(look, looks.get(look.name), now) for look in wanted]
+        wanted = probes_of(task.spec.waits_for, task.spec.args)
+        waited = [_probed(probe, probes.get(probe.name), now) for probe in wanted]
         for wait in task.spec.waits_for:
             if isinstance(wait, PipelineWait):
                 pipeline = upstream_of(wait, run)
@@ -60,13 +60,13 @@ def why_it_waits(
     )
 
 
-def _looked(look: DataProbe, last: LastProbe | None, now: datetime) -> str:
-    where = f"file {look.name} on the leader's host" if look.source is DataSource.FILE else look.name
+def _probed(probe: DataProbe, last: LastProbe | None, now: datetime) -> str:
+    where = f"file {probe.name} on the leader's host" if probe.source is DataSource.FILE else probe.name
     if last is None:
         return where
     ago_s, next_s = (now - last.at).total_seconds(), (last.next_at - now).total_seconds()
     return (
-        f"{where} (last looked {max(ago_s, 0):.0f} s ago: {last.said}; next look in {max(next_s, 0):.0f} s)"
+        f"{where} (last probed {max(ago_s, 0):.0f} s ago: {last.said}; next probe in {max(next_s, 0):.0f} s)"
     )
 
 
@@ -152,8 +152,8 @@ class ClusterFacts:
     """Facts about the runs of a pipeline; read when a task waits for them."""
     datasets: Callable[[DatasetName], DatasetView] = lambda _name: DatasetView(None)
     """What is known of a dataset; read when a task waits for it."""
-    looks: Callable[[], Mapping[str, LastProbe]] = dict
-    """The leader's last look-ups of data that tasks wait for."""
+    probes: Callable[[], Mapping[str, LastProbe]] = dict
+    """The leader's last probes of data that tasks wait for."""
     queue: Callable[[Run], QueueView] | None = None
     """Read for a queued run. None: the run is not queued."""
     run: Callable[[RunId], Run | None] = lambda _: None
@@ -251,7 +251,7 @@ def _waiting(run: Run, task: TaskRun, facts: ClusterFacts) -> str:
         cause = f" after attempt {last.number}: {_how_ended(last)}" if last and last.outcome else ""
         return f"tried again at {task.retry_at:%Y-%m-%d %H:%M:%SZ}{cause}"
     if not task.spec.kind.uses_worker:
-        told = why_it_waits(run, task, facts.looks(), facts.upstream, facts.now)
+        told = why_it_waits(run, task, facts.probes(), facts.upstream, facts.now)
         return told + circle_through(run, task, facts)
     start = not_before(run, task)
     if start is not None and start > facts.now:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nimbus.client import Client
 
 _TIME_SPAN = re.compile(r"\b\d+(\.\d+)? ?(ms|s|min|m|h|d)\b")
-"""In words such as "last looked 3 s ago": that time passes is no change."""
+"""In words such as "last probed 3 s ago": that time passes is no change."""
 
 
 class View(Protocol):

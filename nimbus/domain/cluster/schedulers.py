@@ -162,7 +162,7 @@ class SchedulerInfo:
     refusals: Mapping[WorkerId, Refusals] = field(default_factory=dict)
     """Leader only: workers that did not start their last attempts. Cut if there are very many."""
     looks: Mapping[str, LastProbe] = field(default_factory=dict)
-    """Leader only: the last looks at data that waiting tasks miss. Cut if there are many."""
+    """Leader only: the last probes of data that waiting tasks miss. Cut if there are many."""
     report: LeaderReport = field(default_factory=LeaderReport)
     """Leader only."""
     clock_ahead_s: float | None = None

@@ -65,7 +65,7 @@ WaitFor = DataWait | PipelineWait
 
 
 class DataProbe(NamedTuple):
-    """One look-up of data. Equal look-ups are done once, however many tasks wait."""
+    """One probe of data. Equal probes are done once, however many tasks wait."""
 
     source: DataSource
     address: str
@@ -80,7 +80,7 @@ class DataProbe(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The result of one look-up."""
+    """The result of one probe."""
 
     there: bool
     said: str
@@ -89,7 +89,7 @@ class ProbeResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastProbe:
-    """The last look-up of data that is still missing, for explanations."""
+    """The last probe of data that is still missing, for explanations."""
 
     at: datetime
     said: str
@@ -101,8 +101,8 @@ _OBJECT = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/.+")
 _NOT_PRINTED = re.compile(r"[\x00-\x20\x7f-\U0010ffff]")
 
 
-def looks_of(waits: Sequence[WaitFor], addresses: Sequence[str]) -> tuple[DataProbe, ...]:
-    """The look-ups of a task's data waits, with rendered addresses."""
+def probes_of(waits: Sequence[WaitFor], addresses: Sequence[str]) -> tuple[DataProbe, ...]:
+    """The probes of a task's data waits, with rendered addresses."""
     data = (wait for wait in waits if isinstance(wait, DataWait))
     pairs = zip(data, addresses, strict=False)  # an approval has an argument, and waits for no data
     return tuple(DataProbe(wait.source, address, wait.status) for wait, address in pairs)
@@ -110,9 +110,9 @@ def looks_of(waits: Sequence[WaitFor], addresses: Sequence[str]) -> tuple[DataPr
 
 def faults_of(waits: Sequence[WaitFor], addresses: Sequence[str]) -> tuple[str, ...]:
     """Faults of the rendered addresses of a task."""
-    looks = looks_of(waits, addresses)
-    found = ((look, address_fault(look.source, look.address)) for look in looks)
-    return tuple(f"{look.address[:200]} {fault}" for look, fault in found if fault is not None)
+    probes = probes_of(waits, addresses)
+    found = ((probe, address_fault(probe.source, probe.address)) for probe in probes)
+    return tuple(f"{probe.address[:200]} {fault}" for probe, fault in found if fault is not None)
 
 
 def address_fault(source: DataSource, address: str) -> str | None:

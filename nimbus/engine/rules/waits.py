@@ -59,15 +59,15 @@ def end_wait(state: State, run_id: RunId, name: TaskName, now: Instant) -> Answe
     if faults:
         return _ended(run, task, TaskState.FAILED, "wait_failed", faults[0], now.wall)
     missing = [f"pipeline {name}: {one.missing}" for name, one in judged if one.standing is WaitState.OPEN]
-    missing += [look.name for look in state.tasks.looks.missing(Key("wait", run_id, name))]
+    missing += [probe.name for probe in state.tasks.probes.missing(Key("wait", run_id, name))]
     if task.spec.kind is TaskKind.WAIT and not missing:
         return _ended(run, task, TaskState.SUCCEEDED, "wait_met", "all is there", now.wall)
     until = gives_up_at(run, task)
     if until is None or until > now.wall or task.spec.timeout is None:
         return NoDecision(at=until)
-    last_s = state.tasks.looks.last_look_s(Key("wait", run_id, name), until, now.elapsed_s)
+    last_s = state.tasks.probes.last_probe_s(Key("wait", run_id, name), until, now.elapsed_s)
     if last_s is not None:
-        return NoDecision(after_s=last_s)  # the answer of the last look-up queues the task
+        return NoDecision(after_s=last_s)  # the answer of the last probe queues the task
     what = f"{missing[0]} was not there" if missing else "nobody approved it"
     reason = f"{what} within {format_duration(task.spec.timeout)}"
     return _ended(run, task, TaskState.FAILED, TIMED_OUT, reason, now.wall)

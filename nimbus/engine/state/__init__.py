@@ -34,9 +34,9 @@ from nimbus.engine.decision import (
     Effect,
     FindVersions,
     Jobs,
-    LookAt,
     NoDecision,
     PrepareRelease,
+    ProbeData,
     RenderTask,
     ResignLeadership,
     SendAlert,
@@ -202,8 +202,8 @@ class State:
                 self.tasks.renderings.under_way.add(Key("rendering", run.id, task))
             case FindVersions(run, task, _):
                 self.tasks.finding(run, task)
-            case LookAt() | ArchiveOutcomes() | ArchiveTerms():
-                pass  # not part of a decision: see `Looks` and `TermUpkeep`
+            case ProbeData() | ArchiveOutcomes() | ArchiveTerms():
+                pass  # not part of a decision: see `Probes` and `TermUpkeep`
             case ResignLeadership():
                 self.leadership.resigning = True
             case SendAlert(alert):

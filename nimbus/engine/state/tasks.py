@@ -14,9 +14,9 @@ from nimbus.domain.runs.run import Run
 from nimbus.domain.runs.task_run import TaskRun, TaskState
 from nimbus.domain.starts.timing import gives_up_at, not_before, queue_ends_at
 from nimbus.domain.starts.upstream import upstream_of
-from nimbus.domain.starts.waits import DataProbe, PipelineWait, ProbeResult, faults_of, looks_of
+from nimbus.domain.starts.waits import DataProbe, PipelineWait, ProbeResult, faults_of, probes_of
 from nimbus.engine.decision import Jobs, Refusal
-from nimbus.engine.looks import Looks
+from nimbus.engine.probes import Probes
 from nimbus.engine.ready import ReadyTasks
 from nimbus.engine.work_queue import Instant, Key, WorkQueue
 
@@ -39,7 +39,7 @@ class WaitingTasks:
         """The task of a run that looks up what all its tasks read of others."""
         self._reading: defaultdict[DatasetName, set[Key]] = defaultdict(set)
         """Ready tasks that wait for a dataset."""
-        self.looks = Looks()
+        self.probes = Probes()
         self._awaiting: defaultdict[PipelineName, set[Key]] = defaultdict(set)
         """Tasks that wait for runs of a pipeline."""
 
@@ -94,7 +94,7 @@ class WaitingTasks:
         pipelines = {upstream_of(wait, run) for wait in spec.waits_for if isinstance(wait, PipelineWait)}
         if not waits:
             self._work.forget(key)
-            self.looks.forget(key)
+            self.probes.forget(key)
             for name in pipelines:
                 self._awaiting[name].discard(key)
             return
@@ -103,17 +103,17 @@ class WaitingTasks:
             self._work.add(Key("late", run.id, spec.name))
         for name in pipelines:
             self._awaiting[name].add(key)
-        if not faults_of(spec.waits_for, spec.args) and (looks := looks_of(spec.waits_for, spec.args)):
-            self.looks.want(key, looks, gives_up_at(run, run.tasks[spec.name]))
+        if not faults_of(spec.waits_for, spec.args) and (probes := probes_of(spec.waits_for, spec.args)):
+            self.probes.want(key, probes, gives_up_at(run, run.tasks[spec.name]))
 
     def look_at_awaiting(self, name: PipelineName) -> None:
         """Queue the tasks that wait for runs of a pipeline."""
         for key in sorted(self._awaiting.get(name, ())):
             self._work.add(key)
 
-    def data_seen(self, look: DataProbe, seen: ProbeResult, now: Instant) -> None:
-        """Apply the result of a look-up of data."""
-        for key in self.looks.seen(look, seen, now):
+    def data_seen(self, probe: DataProbe, seen: ProbeResult, now: Instant) -> None:
+        """Apply the result of a probe."""
+        for key in self.probes.seen(probe, seen, now):
             self._work.add(key)
 
     def add_ready(self, run_id: RunId, name: TaskName) -> None:

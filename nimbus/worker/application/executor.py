@@ -337,7 +337,7 @@ class ApplicationExecutor:
         self._context.loop.after(_TICK_S, self._tick)
 
     def _ask(self, one: _Followed) -> None:
-        asked = self._pool_of(one.target).submit(_look, one.target, one.driver)
+        asked = self._pool_of(one.target).submit(_probe, one.target, one.driver)
         asked.add_done_callback(lambda done: self._context.loop.post(partial(self._heard, one, done)))
 
     def _heard(self, one: _Followed, done: Future[DriverStatus]) -> None:
@@ -416,9 +416,9 @@ class ApplicationExecutor:
         return self._context.lost(attempt, claim, "its driver is gone from the cluster")
 
 
-def _look(target: ClusterTarget, driver: str) -> DriverStatus:
+def _probe(target: ClusterTarget, driver: str) -> DriverStatus:
     """Check a driver. "Gone" counts only while a scheduler is registered that can hear it."""
-    report = target.manager.look(driver)
+    report = target.manager.probe(driver)
     if report.state is DriverState.GONE:
         try:
             heard = bool(target.endpoints())

@@ -128,8 +128,8 @@ class KubernetesManager:
         report = self._asked(pod_name(tag))
         return None if report.state is DriverState.GONE else pod_name(tag)
 
-    def look(self, driver: str) -> DriverStatus:
-        """See `ClusterManager.look`. One list serves all drivers; missing ones are read individually."""
+    def probe(self, driver: str) -> DriverStatus:
+        """See `ClusterManager.probe`. One list serves all drivers; missing ones are read individually."""
         listed = self._list()
         if isinstance(listed, str):
             return DriverStatus(DriverState.UNKNOWN, listed)

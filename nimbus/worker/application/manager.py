@@ -92,11 +92,11 @@ class ClusterManager(Protocol):
         Raises ClusterUnreachableError: try again.
         """
 
-    def look(self, driver: str) -> DriverStatus:
+    def probe(self, driver: str) -> DriverStatus:
         """Check a driver. Never raises: the state is `UNKNOWN` if it cannot be read."""
 
     def kill(self, driver: str) -> None:
-        """Request the end of a driver; `look` shows when it is gone. Safe to repeat.
+        """Request the end of a driver; `probe` shows when it is gone. Safe to repeat.
 
         Raises ClusterUnreachableError: try again.
         """

@@ -117,8 +117,8 @@ class StandaloneManager:
         """See `ClusterManager.find`. Standalone has no list of drivers by name."""
         return None
 
-    def look(self, driver: str) -> DriverStatus:
-        """See `ClusterManager.look`."""
+    def probe(self, driver: str) -> DriverStatus:
+        """See `ClusterManager.probe`."""
         report = DriverStatus(DriverState.UNKNOWN, "no master answers")
         for answer in self._answers(f"status/{quote(driver, safe='')}", None):
             words = str(answer.get("driverState") or answer.get("message") or "")

@@ -131,8 +131,8 @@ class YarnManager:
         tags = str(application.get("applicationTags", "")).split(",")
         return application["user"] == self._user and name.startswith(_STEM) and tag_of(name) in tags
 
-    def look(self, driver: str) -> DriverStatus:
-        """See `ClusterManager.look`."""
+    def probe(self, driver: str) -> DriverStatus:
+        """See `ClusterManager.probe`."""
         try:
             answer = self._ask("GET", f"apps/{quote(driver, safe='')}")
         except ClusterUnreachableError as exc:

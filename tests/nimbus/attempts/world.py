@@ -47,7 +47,7 @@ class World:
         self.obeys = rng.random() < 0.6
         self.lags_until_s, self.saw_claim = float("-inf"), True
         self.knows_end = self.knows_it_is_useless = self.knows_stop = False
-        self.looks = 0
+        self.probes = 0
         """Reads under way."""
         self.has_unread_change = self.sees_no_claim = False
         self.looked_s = self.started_s = float("-inf")
@@ -81,7 +81,7 @@ class World:
             choices.append((2 if self.calm else 1, self._driver_goes_on))
         if not self.calm:
             choices += [(1, self._disturb)]
-        if self.beats_by_itself and self.shown_s > 0 and not self.looks:
+        if self.beats_by_itself and self.shown_s > 0 and not self.probes:
             choices.append((1, self._send_heartbeat))
         weights, moves = zip(*choices, strict=True)
         self.rng.choices(moves, weights)[0]()
@@ -101,7 +101,7 @@ class World:
             case m.AttemptGone():
                 self.knows_it_is_useless = True
             case m.BoardRead(holder, asked_s, end_filled, stop_requested, _):
-                self.looks -= 1
+                self.probes -= 1
                 self.knows_it_is_useless |= end_filled or holder is ClaimHolder.OTHER
                 self.knows_stop |= stop_requested
                 self.saw_claim |= holder is ClaimHolder.OURS and asked_s > self.lags_until_s
@@ -109,7 +109,7 @@ class World:
                 if self.driver.runs and holder is ClaimHolder.OURS and not end_filled:
                     self.proved_s = asked_s
             case m.BoardSilent():
-                self.looks -= 1
+                self.probes -= 1
                 self.looked_s = self.now_s
             case m.BoardChanged():
                 self.has_unread_change = self._needs_beats()
@@ -131,8 +131,8 @@ class World:
             hold(self.has_heartbeat or not is_ours, "a heartbeat is missing after a new session")
         if isinstance(event, m.Tick) and self._needs_beats() and not self.beats_by_itself:
             last_s = max(self.looked_s, self.shown_s)
-            hold(self.looks > 0 or self.now_s - last_s < 6, "the board is not read any more")
-            hold(self.looks > 0 or not self.has_unread_change, "a change is not read at once")
+            hold(self.probes > 0 or self.now_s - last_s < 6, "the board is not read any more")
+            hold(self.probes > 0 or not self.has_unread_change, "a change is not read at once")
         if (
             isinstance(event, m.Tick)
             and self.driver.runs
@@ -259,7 +259,7 @@ class World:
     def _readboard(self, _: m.ReadBoard) -> None:
         hold(not self.beats_by_itself, "the board is read, though heartbeats say it all")
         asked_s = self.looked_s = self.now_s
-        self.looks += 1
+        self.probes += 1
         self.has_unread_change = False
 
         def looked() -> m.Event:
@@ -268,7 +268,7 @@ class World:
             if not self.calm and (self.rng.random() < 0.1 or self.now_s < self.silent_until_s):
                 return m.BoardSilent()
             if self.is_gone and self.rng.random() < 0.5:
-                self.looks -= 1
+                self.probes -= 1
                 return m.AttemptGone()
             lags = self.is_gone or self.now_s < self.lags_until_s
             holder = ClaimHolder.OTHER if self.is_of_later_run else self.claim
@@ -292,7 +292,7 @@ class World:
 
     def _send_heartbeat(self) -> None:
         asked_s = self.now_s
-        self.looks += 1
+        self.probes += 1
 
         def answered() -> m.Event:
             lags = self.is_gone or self.now_s < self.lags_until_s

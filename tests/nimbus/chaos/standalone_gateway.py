@@ -55,7 +55,7 @@ def _answer(manager: ProcessManager, path: str, body: bytes) -> dict[str, Any]:
     if what == "kill":
         manager.kill(driver)
         return {"success": True, "submissionId": driver}
-    report = manager.look(driver)
+    report = manager.probe(driver)
     if report == DriverStatus(DriverState.GONE, "not found"):
         return {"success": False, "submissionId": driver}
     words = _WORDS.get(report.state, report.words)

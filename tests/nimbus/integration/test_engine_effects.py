@@ -47,8 +47,8 @@ from nimbus.engine.decision import (
     ArchiveOutcomes,
     ArchiveRun,
     BuildRun,
-    LookAt,
     PrepareRelease,
+    ProbeData,
     Refusal,
     RenderTask,
     ResignLeadership,
@@ -170,7 +170,7 @@ class Bench:
         self.resigned: list[str] = []
         self.unreadable: set[str] = set()
         self.read: list[str] = []
-        self.looked: list[DataProbe] = []
+        self.probed: list[DataProbe] = []
         self.no_definition: Exception | None = None
         self.no_slots: Exception | None = None
         self.file: bytes | Exception | None = None
@@ -185,7 +185,7 @@ class Bench:
             renderer=self.renderer,
             prepare_run=prepare,
             open_file=self.open_file,
-            look=self.look,
+            probe=self.probe,
             sender=AlertSender(
                 {}, cluster="c", public_url="", leads_in=lambda _: True, enqueue=self.told.append
             ),
@@ -206,15 +206,15 @@ class Bench:
 
     def open_file(self, reference: str, path: str) -> Iterator[bytes] | None:
         assert (reference, path) == ("p/p-1/plan/1", "items.jsonl")
-        assert threading.current_thread().name.startswith("nimbus-look-files")
+        assert threading.current_thread().name.startswith("nimbus-probe-files")
         if isinstance(self.file, Exception):
             raise self.file
         return None if self.file is None else iter([self.file])
 
-    def look(self, look: DataProbe) -> ProbeResult:
-        self.looked.append(look)
+    def probe(self, probe: DataProbe) -> ProbeResult:
+        self.probed.append(probe)
         self.renderer.gate.wait(60)
-        if look.address == "/broken":
+        if probe.address == "/broken":
             raise ValueError("test")
         return ProbeResult(True, "")
 
@@ -572,32 +572,32 @@ def test_items_of_a_file_are_read_by_a_thread_that_may_hang(bench: Bench, eventu
 FILE, URL = DataProbe(DataSource.FILE, "/there"), DataProbe(DataSource.HTTP, "http://host/there")
 
 
-def test_equal_looks_are_one_while_it_is_under_way(bench: Bench, eventually: Eventually) -> None:
+def test_equal_probes_are_one_while_it_is_under_way(bench: Bench, eventually: Eventually) -> None:
     bench.renderer.gate.clear()
     for _ in range(3):
-        bench.effects.start(LookAt(FILE))
+        bench.effects.start(ProbeData(FILE))
     bench.renderer.gate.set()
 
     eventually(lambda: bench.told == [DataSeen(FILE, ProbeResult(True, ""))])
-    bench.effects.start(LookAt(FILE))
-    eventually(lambda: bench.looked == [FILE, FILE])
+    bench.effects.start(ProbeData(FILE))
+    eventually(lambda: bench.probed == [FILE, FILE])
 
 
 def test_files_that_hang_hold_up_no_other_look(bench: Bench, eventually: Eventually) -> None:
     bench.renderer.gate.clear()
     for number in range(5):
-        bench.effects.start(LookAt(DataProbe(DataSource.FILE, f"/{number}")))
-    bench.effects.start(LookAt(URL))
+        bench.effects.start(ProbeData(DataProbe(DataSource.FILE, f"/{number}")))
+    bench.effects.start(ProbeData(URL))
 
-    eventually(lambda: URL in bench.looked)
+    eventually(lambda: URL in bench.probed)
     bench.renderer.gate.set()
 
 
-def test_a_look_that_fails_for_no_known_reason_is_told_as_not_there(
+def test_a_probe_that_fails_for_no_known_reason_is_told_as_not_there(
     bench: Bench, eventually: Eventually
 ) -> None:
     broken = DataProbe(DataSource.FILE, "/broken")
-    bench.effects.start(LookAt(broken))
+    bench.effects.start(ProbeData(broken))
 
     eventually(lambda: bench.told == [DataSeen(broken, ProbeResult(False, "ValueError('test')"))])
 

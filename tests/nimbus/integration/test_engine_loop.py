@@ -419,7 +419,7 @@ def test_a_template_that_breaks_the_limits_is_refused_and_the_leader_leads_on(
         renderer=Templates(),
         prepare_run=prepare,
         open_file=lambda _reference, _path: None,
-        look=lambda _look: ProbeResult(False, "no"),
+        probe=lambda _probe: ProbeResult(False, "no"),
         sender=AlertSender(
             {}, cluster="c", public_url="", leads_in=lambda _: True, enqueue=bench.engine.enqueue
         ),

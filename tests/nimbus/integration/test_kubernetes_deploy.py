@@ -162,7 +162,7 @@ def test_attempt_waits_for_a_full_cluster_without_being_closed(pods: KubernetesB
     root = pods.bench.root
     pods.assign(order(pods, WAITS, str(root / "ran"), str(root / "gate")))
     eventually(lambda: pods.bench.slots().has_heartbeat, "the worker says that it is submitted")
-    eventually(lambda: "Insufficient cpu" in pods.pods.look(name(pods)).words, "it is known why")
+    eventually(lambda: "Insufficient cpu" in pods.pods.probe(name(pods)).words, "it is known why")
     assert pods.bench.slots().end is None
     (root / "gate").touch()
     pods.at.kubelet.pods_at_most = 1

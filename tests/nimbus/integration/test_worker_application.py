@@ -470,7 +470,7 @@ def test_driver_of_a_submission_without_an_answer_is_killed_when_the_cluster_can
     assert cluster.bench.await_end().outcome is Outcome.REFUSED
     eventually(lambda: not records(cluster), "its driver is gone")
 
-    assert cluster.manager.look("driver-0001").state is DriverState.GONE
+    assert cluster.manager.probe("driver-0001").state is DriverState.GONE
     assert (runs(cluster), cluster.manager.submissions) == (0, 1)
 
 
@@ -487,7 +487,7 @@ def test_driver_of_a_submission_without_an_answer_is_killed_when_the_cluster_ans
     cluster.manager.unreachable = False
 
     eventually(lambda: not records(cluster), "its driver is gone")
-    assert cluster.manager.look("driver-0001").state is DriverState.GONE
+    assert cluster.manager.probe("driver-0001").state is DriverState.GONE
 
 
 def test_submission_ends_what_the_attempt_before_has_left_in_the_cluster(cluster: ClusterBench) -> None:
@@ -502,7 +502,7 @@ def test_submission_ends_what_the_attempt_before_has_left_in_the_cluster(cluster
     made = order(cluster, "pass")
     board.assign("w1", replace(made, attempt="run1.task.2"))
 
-    eventually(lambda: cluster.manager.look("driver-0001").state is DriverState.GONE, "it is killed")
+    eventually(lambda: cluster.manager.probe("driver-0001").state is DriverState.GONE, "it is killed")
     eventually(lambda: cluster.manager.submissions == 2, "the second attempt is submitted")
 
 

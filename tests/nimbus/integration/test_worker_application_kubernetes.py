@@ -65,8 +65,8 @@ def submission(place: Place, program: str = "sleeps", *, tag: str = TAG, **conf:
 
 def wait_for(manager: KubernetesManager, state: DriverState, driver: str = NAME) -> str:
     """Wait for a report with a state. Returns its text."""
-    eventually(lambda: manager.look(driver).state is state, f"{driver} is {state}")
-    return manager.look(driver).words
+    eventually(lambda: manager.probe(driver).state is state, f"{driver} is {state}")
+    return manager.probe(driver).words
 
 
 def uid(place: Place) -> str:
@@ -135,8 +135,8 @@ def test_pod_that_does_not_fit_waits_and_says_why(place: Place) -> None:
     manager.submit(submission(place))
     said = "Pending: Unschedulable, 0/1 nodes are available: 1 Insufficient cpu."
 
-    eventually(lambda: manager.look(NAME).words == said, "it says why")
-    assert manager.look(NAME).state is DriverState.WAITING
+    eventually(lambda: manager.probe(NAME).words == said, "it says why")
+    assert manager.probe(NAME).state is DriverState.WAITING
     place.kubelet.pods_at_most = 1
 
     wait_for(manager, DriverState.RUNNING)
@@ -148,8 +148,8 @@ def test_pod_whose_image_is_missing_waits_and_says_why(place: Place) -> None:
     manager.submit(submission(place))
     said = f"Pending: ImagePullBackOff, Back-off pulling {IMAGE}"
 
-    eventually(lambda: manager.look(NAME).words == said, "it says why")
-    assert manager.look(NAME).state is DriverState.WAITING
+    eventually(lambda: manager.probe(NAME).words == said, "it says why")
+    assert manager.probe(NAME).state is DriverState.WAITING
 
 
 def test_killed_driver_is_gone_and_so_is_what_it_owned(place: Place) -> None:
@@ -159,8 +159,8 @@ def test_killed_driver_is_gone_and_so_is_what_it_owned(place: Place) -> None:
 
     manager.kill(NAME)
 
-    eventually(lambda: manager.look(NAME).words == "there is no such pod", "the pod is deleted")
-    assert manager.look(NAME).state is DriverState.GONE
+    eventually(lambda: manager.probe(NAME).words == "there is no such pod", "the pod is deleted")
+    assert manager.probe(NAME).state is DriverState.GONE
     maps = f"namespaces/{place.namespace}/configmaps"
     eventually(lambda: "spark-drv" not in place.ask("GET", maps).text, "its ConfigMap is deleted")
     manager.kill(NAME)  # safe to repeat
@@ -182,7 +182,7 @@ def test_pod_of_somebody_else_is_neither_followed_nor_deleted(place: Place) -> N
 
     with pytest.raises(SubmissionRefusedError, match="somebody else's"):
         manager.submit(submission(place))
-    assert manager.look(NAME).state is DriverState.GONE
+    assert manager.probe(NAME).state is DriverState.GONE
     assert manager.find(TAG) is None
     manager.kill(NAME)
 
@@ -355,7 +355,7 @@ def test_one_list_serves_all_looks(faulty: Place) -> None:
     began_s = time.monotonic()
 
     for _ in range(20):
-        assert all(manager.look(pod_name(tag)).state is DriverState.RUNNING for tag in tags)
+        assert all(manager.probe(pod_name(tag)).state is DriverState.RUNNING for tag in tags)
 
     lists = [one for one in faulty.faults.requests[asked:] if "labelSelector=nimbus-attempt" in one[1]]
     assert len(lists) <= 1 + (time.monotonic() - began_s) / 0.2

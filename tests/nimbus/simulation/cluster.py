@@ -69,7 +69,7 @@ class Cluster(Host):
             case Bootstrap() as process:
                 return process.attempt if process.alive else None
 
-    def look(self, driver: str) -> DriverStatus:
+    def probe(self, driver: str) -> DriverStatus:
         """The state of a driver."""
         if not self.answers:
             return DriverStatus(DriverState.UNKNOWN, "nothing")

@@ -16,8 +16,8 @@ from nimbus.domain.runs.children import ItemState
 from nimbus.domain.runs.run import Places, RunState
 from nimbus.domain.starts.admission import by_rank, held_behind
 from nimbus.domain.starts.timing import not_before
-from nimbus.domain.starts.waits import DataProbe, looks_of
-from nimbus.engine.decision import Decision, LookAt, NoDecision
+from nimbus.domain.starts.waits import DataProbe, probes_of
+from nimbus.engine.decision import Decision, NoDecision, ProbeData
 from nimbus.engine.rules import ask
 from nimbus.engine.state import State
 from nimbus.engine.work_queue import Instant, Key, Kind
@@ -62,18 +62,18 @@ def check(scheduler: Scheduler) -> None:
     check_indexes(state)
     _nothing_forgotten(state, Instant(scheduler.clock.now(), now_s))
     if scheduler.engine._inbox.empty():
-        _looks_go_on(state, {job.look for job, _ in scheduler.jobs if isinstance(job, LookAt)})
+        _probes_go_on(state, {job.probe for job, _ in scheduler.jobs if isinstance(job, ProbeData)})
     explained.check(scheduler)
 
 
-def _looks_go_on(state: State, under_way: Set[DataProbe]) -> None:
+def _probes_go_on(state: State, under_way: Set[DataProbe]) -> None:
     """Check that the leader has planned checks of everything that a task waits for."""
     for run in state.runs.live.values():
         for name, task in run.tasks.items():
-            if not looks_of(task.spec.waits_for, task.spec.args) or not lifecycle.is_ready(run, task):
+            if not probes_of(task.spec.waits_for, task.spec.args) or not lifecycle.is_ready(run, task):
                 continue
-            missing = state.tasks.looks._missing[Key("wait", run.id, name)]
-            idle = {look for look in missing if state.tasks.looks._watched[look].due_s is None}
+            missing = state.tasks.probes._missing[Key("wait", run.id, name)]
+            idle = {probe for probe in missing if state.tasks.probes._watched[probe].due_s is None}
             hold(Law.NOTHING_FORGOTTEN, missing, run.id, name, "waits for nothing")
             hold(Law.NOTHING_FORGOTTEN, idle <= under_way, "no check is planned of", idle - under_way)
 

@@ -18,7 +18,7 @@ from nimbus.domain.runs.run import Run, RunState
 from nimbus.domain.runs.task_run import Outcome, TaskRun, TaskState
 from nimbus.domain.starts.places import run_rank
 from nimbus.domain.starts.timing import gives_up_at, queue_ends_at
-from nimbus.domain.starts.waits import DataProbe, looks_of
+from nimbus.domain.starts.waits import DataProbe, probes_of
 from tests.nimbus.simulation import places
 from tests.nimbus.simulation.catalog import MAX_RUNNING
 from tests.nimbus.simulation.laws import Law, hold
@@ -228,9 +228,9 @@ class RunLaws:
             self._world.ledger.intervals.check_wait(run, task)
             return
         if task.spec.kind is TaskKind.WAIT and task.state is TaskState.SUCCEEDED:
-            for look in looks_of(task.spec.waits_for, task.spec.args):
-                found = self.found.get(look, -inf) >= self._created_s[run.id]
-                hold(Law.WAITS, found, name, "succeeded, though no leader found", look)
+            for probe in probes_of(task.spec.waits_for, task.spec.args):
+                found = self.found.get(probe, -inf) >= self._created_s[run.id]
+                hold(Law.WAITS, found, name, "succeeded, though no leader found", probe)
             return
         as_asked = settled.by and (task.state is TaskState.SUCCEEDED) in asked
         overdue = task.state is TaskState.FAILED and not settled.by and gives_up_at(run, task) <= settled.at  # type: ignore[operator]

@@ -17,7 +17,7 @@ from nimbus.domain.starts import places, upstream
 from nimbus.engine import leader_term
 from nimbus.engine.decision import Decision, NoDecision, ResignLeadership
 from nimbus.engine.leader_term import LeaderTerm
-from nimbus.engine.looks import Looks
+from nimbus.engine.probes import Probes
 from nimbus.engine.rules import run_ends, run_starts, schedules, terms
 from nimbus.engine.rules.commands import answers
 from nimbus.engine.rules.commands import pipelines as pipeline_commands
@@ -465,19 +465,19 @@ def waits_of_the_leader_before_are_forgotten() -> Iterator[None]:
 @mutant
 def data_is_looked_at_once() -> Iterator[None]:
     """DS 14149: a check is not repeated after an error, so its task waits without end."""
-    original = Looks.seen
+    original = Probes.seen
 
-    def seen(self: Any, look: Any, found: Any, now: Any) -> Any:
-        return original(self, look, found, now) if found.there else []
+    def seen(self: Any, probe: Any, found: Any, now: Any) -> Any:
+        return original(self, probe, found, now) if found.there else []
 
-    with replaced(Looks, seen=seen):
+    with replaced(Probes, seen=seen):
         yield
 
 
 @mutant
 def one_thing_that_is_there_is_enough() -> Iterator[None]:
     """DS 15229: a wait for several things ends with the first, or with none."""
-    with replaced(Looks, missing=lambda *_args: []):
+    with replaced(Probes, missing=lambda *_args: []):
         yield
 
 

@@ -35,8 +35,8 @@ from nimbus.engine.decision import (
     BuildRun,
     Effect,
     FindVersions,
-    LookAt,
     PrepareRelease,
+    ProbeData,
     Refusal,
     RenderTask,
     ResignLeadership,
@@ -237,8 +237,8 @@ class Scheduler:
                 return (
                     self._find_versions(job) if isinstance(job, FindVersions) else self._store_versions(job)
                 )
-            case LookAt(look):
-                return self._look(look)
+            case ProbeData(probe):
+                return self._probe(probe)
             case PrepareRelease(release):
                 return self._prepare(release, since_s)
             case SendAlert(alert):
@@ -359,11 +359,11 @@ class Scheduler:
         self.engine.enqueue(e.TaskRendered(run.id, task, result))
         return True
 
-    def _look(self, look: DataProbe) -> bool:
+    def _probe(self, probe: DataProbe) -> bool:
         there = self.world.rng.random() < 0.2
         if there:
-            self.world.ledger.runs.found[look] = self.world.time.s
-        self.engine.enqueue(e.DataSeen(look, ProbeResult(there, "not there")))
+            self.world.ledger.runs.found[probe] = self.world.time.s
+        self.engine.enqueue(e.DataSeen(probe, ProbeResult(there, "not there")))
         return True
 
     def _prepare(self, release: ReleaseOf, since_s: float) -> bool:

@@ -597,10 +597,10 @@ def test_wait_for_data_says_when_it_was_looked_at_and_when_it_is_again() -> None
         waits_for=(DataWait(source=DataSource.HTTP), DataWait(source=DataSource.FILE)),
     )
     report = LastProbe(at=NOW - timedelta(seconds=12), said="404", next_at=NOW + timedelta(seconds=20))
-    facts = replace(AROUND, looks=lambda: {"http://host/ready": report})
+    facts = replace(AROUND, probes=lambda: {"http://host/ready": report})
 
     assert why(_run(tasks=Tasks([TaskRun(spec=spec)])), TaskRun(spec=spec), None, facts) == (
-        "waits for http://host/ready (last looked 12 s ago: 404; next look in 20 s), "
+        "waits for http://host/ready (last probed 12 s ago: 404; next probe in 20 s), "
         "and for file /shared/there on the leader's host"
     )
 

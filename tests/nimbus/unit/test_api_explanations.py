@@ -463,7 +463,7 @@ WAITS: list[tuple[Callable[[], ExplanationModel], tuple[str, ...], datetime | No
     (computes, ("it computes: attempt 1 on worker w1, since 2026-03-01 12:00:00Z",), None),
     (paused, ("paused by ann at 2026-03-01 12:00:00Z", "resume with `nimbus run resume r`"), NOW + HOUR),
     (approval, ("waits for an approval: Release?", "`nimbus run approve r a"), NOW + HOUR),
-    (data, ("file /in/x on the leader's host (last looked 0 s ago: not there; next look in",), ...),
+    (data, ("file /in/x on the leader's host (last probed 0 s ago: not there; next probe in",), ...),
     (
         other_pipeline,
         ("pipeline ods: 2026-03-01T11:00+0000 to 2026-03-01T12:00+0000 (there is no such",),

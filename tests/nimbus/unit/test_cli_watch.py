@@ -24,12 +24,12 @@ def shown(capsys: pytest.CaptureFixture[str], *runs: dict[str, Any]) -> list[str
 
 def test_time_that_passes_is_no_change(capsys: pytest.CaptureFixture[str]) -> None:
     looks = [
-        a_run(f"waits for s3://b/k (last looked {ago} s ago: not there; next look in {20 - ago} s)")
+        a_run(f"waits for s3://b/k (last probed {ago} s ago: not there; next probe in {20 - ago} s)")
         for ago in range(20)
     ]
 
     assert shown(capsys, *looks) == [
-        "load  waiting: waits for s3://b/k (last looked 0 s ago: not there; next look in 20 s)",
+        "load  waiting: waits for s3://b/k (last probed 0 s ago: not there; next probe in 20 s)",
         "run running, 0/2 tasks",
     ]
 
@@ -37,7 +37,7 @@ def test_time_that_passes_is_no_change(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     "why",
     [
-        "waits for s3://b/k (last looked 3 s ago: denied; next look in 20 s)",
+        "waits for s3://b/k (last probed 3 s ago: denied; next probe in 20 s)",
         "waits for 2 of 3 slots of pool p",
     ],
 )

@@ -191,7 +191,7 @@ def test_waits_of_a_run_that_is_queued_again_go_on_after_it_has_started() -> Non
     submit(state, approve("m1", "ok"))
     decide_all(state)
     assert states(state) == {"m1": "queued", "o1": "running"}
-    assert state.tasks.looks.take_due(0.0) == [], "a queued run looks for nothing"
+    assert state.tasks.probes.take_due(0.0) == [], "a queued run looks for nothing"
 
     end_all_attempts(state)
     decide_all(state)
@@ -199,7 +199,7 @@ def test_waits_of_a_run_that_is_queued_again_go_on_after_it_has_started() -> Non
     decide_all(state)
 
     assert states(state) == {"m1": "running"}
-    assert state.tasks.looks.take_due(0.0) == [LOOK]
+    assert state.tasks.probes.take_due(0.0) == [LOOK]
     assert state.runs.live[RunId("m1")].holds is Places.PIPELINE
 
 

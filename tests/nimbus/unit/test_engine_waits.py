@@ -27,7 +27,7 @@ from nimbus.domain.runs.task_run import Settlement, TaskState
 from nimbus.domain.starts.upstream import Upstream, WaitState, judge
 from nimbus.domain.starts.waits import DataProbe, DataSource, DataWait, OnFailed, PipelineWait, ProbeResult
 from nimbus.engine.decision import BuildRun, Decision
-from nimbus.engine.looks import LAST_LOOK_S, LONGEST_PAUSE_S, MAX_REPORTED, Looks
+from nimbus.engine.probes import LAST_PROBE_S, LONGEST_PAUSE_S, MAX_REPORTED, Probes
 from nimbus.engine.rules import ask, next_key
 from nimbus.engine.state import State
 from nimbus.engine.work_queue import Instant, Key
@@ -236,8 +236,8 @@ THERE, MISSING = ProbeResult(True, ""), ProbeResult(False, "404")
 
 def test_data_is_looked_for_at_once_and_the_task_succeeds_when_all_is_there() -> None:
     state = started(DATA)
-    assert sorted(state.tasks.looks.take_due(0.0)) == sorted((OBJECT, PAGE))
-    assert state.tasks.looks.take_due(1e9) == [], "nothing is due again before it was seen"
+    assert sorted(state.tasks.probes.take_due(0.0)) == sorted((OBJECT, PAGE))
+    assert state.tasks.probes.take_due(1e9) == [], "nothing is due again before it was seen"
 
     state.tasks.data_seen(OBJECT, THERE, at(NOW))
     assert decide_all(state) == []
@@ -251,8 +251,8 @@ def test_data_is_looked_for_at_once_and_the_task_succeeds_when_all_is_there() ->
 
 def test_data_that_is_not_there_within_the_timeout_fails_the_task_with_its_address() -> None:
     state = started(DATA)
-    look(state, NOW, {OBJECT: THERE, PAGE: MISSING})
-    look(state, NOW + HOUR, {PAGE: MISSING})
+    probe(state, NOW, {OBJECT: THERE, PAGE: MISSING})
+    probe(state, NOW + HOUR, {PAGE: MISSING})
 
     task = last_run(decide_all(state, NOW + HOUR)).tasks[ASKED]
 
@@ -260,27 +260,27 @@ def test_data_that_is_not_there_within_the_timeout_fails_the_task_with_its_addre
     assert task.settled == Settlement(
         at=NOW + HOUR, reason="http://host/ready (204) was not there within 1h", timed_out=True
     )
-    assert state.tasks.looks.take_due(1e9) == []
+    assert state.tasks.probes.take_due(1e9) == []
 
 
-def look(state: State, now: datetime, answers: dict[DataProbe, ProbeResult]) -> None:
-    """Look up what is due, and answer at once."""
-    due = state.tasks.looks.take_due(at(now).elapsed_s)
+def probe(state: State, now: datetime, answers: dict[DataProbe, ProbeResult]) -> None:
+    """Probe what is due, and answer at once."""
+    due = state.tasks.probes.take_due(at(now).elapsed_s)
     assert set(due) == set(answers)
     for one in due:
         state.tasks.data_seen(one, answers[one], at(now))
 
 
-def test_no_look_is_announced_for_later_than_the_timeout() -> None:
+def test_no_probe_is_announced_for_later_than_the_timeout() -> None:
     state = started(DATA)
     now = NOW
-    while (due_s := max(state.tasks.looks.next_due_s() or 0.0, 0.0)) < HOUR.total_seconds():
+    while (due_s := max(state.tasks.probes.next_due_s() or 0.0, 0.0)) < HOUR.total_seconds():
         now = NOW + timedelta(seconds=due_s)
-        for one in state.tasks.looks.take_due(at(now).elapsed_s):
+        for one in state.tasks.probes.take_due(at(now).elapsed_s):
             state.tasks.data_seen(one, MISSING, at(now))
 
     assert due_s == HOUR.total_seconds()
-    assert {one.next_at for one in state.tasks.looks.report().values()} == {NOW + HOUR}
+    assert {one.next_at for one in state.tasks.probes.report().values()} == {NOW + HOUR}
 
 
 @pytest.mark.parametrize(("seen", "ending"), [(THERE, "wait_met"), (MISSING, "wait_timed_out")])
@@ -295,35 +295,35 @@ def test_data_are_looked_up_a_last_time_when_the_timeout_has_passed(
         state.put_pipeline(active(DATA))
         state.finish_loading()
     else:
-        look(state, NOW, {OBJECT: MISSING, PAGE: MISSING})
-    assert decide_all(state, late) == [], "the last look-up has no answer yet"
+        probe(state, NOW, {OBJECT: MISSING, PAGE: MISSING})
+    assert decide_all(state, late) == [], "the last probe has no answer yet"
 
-    look(state, late, {OBJECT: seen, PAGE: seen})
+    probe(state, late, {OBJECT: seen, PAGE: seen})
 
     assert [one.name for one in decide_all(state, late)] == [ending]
 
 
-def test_answer_of_a_look_up_of_an_earlier_term_is_not_the_last_one() -> None:
+def test_answer_of_a_probe_of_an_earlier_term_is_not_the_last_one() -> None:
     state = started(DATA)
     state.tasks.data_seen(OBJECT, MISSING, at(NOW + HOUR))
     state.tasks.data_seen(PAGE, MISSING, at(NOW + HOUR))
 
     assert decide_all(state, NOW + HOUR) == []
-    assert sorted(state.tasks.looks.take_due(HOUR.total_seconds())) == sorted((OBJECT, PAGE))
+    assert sorted(state.tasks.probes.take_due(HOUR.total_seconds())) == sorted((OBJECT, PAGE))
 
 
-def test_wait_fails_though_the_last_look_up_never_ends() -> None:
+def test_wait_fails_though_the_last_probe_never_ends() -> None:
     state = started(DATA)
-    look(state, NOW, {OBJECT: MISSING, PAGE: MISSING})
-    state.tasks.looks.take_due(HOUR.total_seconds())
+    probe(state, NOW, {OBJECT: MISSING, PAGE: MISSING})
+    state.tasks.probes.take_due(HOUR.total_seconds())
 
     assert decide_all(state, NOW + HOUR) == []
-    assert [one.name for one in decide_all(state, NOW + HOUR + timedelta(seconds=LAST_LOOK_S))] == [
+    assert [one.name for one in decide_all(state, NOW + HOUR + timedelta(seconds=LAST_PROBE_S))] == [
         "wait_timed_out"
     ]
 
 
-def test_rendered_address_that_is_none_fails_the_task_and_is_never_looked_at() -> None:
+def test_rendered_address_that_is_none_fails_the_task_and_is_never_probed() -> None:
     state = State(epoch=3, schema=1)
     state.put_pipeline(active(replace(DATA, tasks=(replace(WAITING, args=("file:///etc", "gopher://x")),))))
     state.finish_loading()
@@ -332,16 +332,16 @@ def test_rendered_address_that_is_none_fails_the_task_and_is_never_looked_at() -
     decisions = decide_all(state)
 
     assert decisions[-1].name == "wait_failed"
-    assert state.tasks.looks.take_due(1e9) == []
+    assert state.tasks.probes.take_due(1e9) == []
 
 
-def test_next_leader_looks_anew() -> None:
+def test_next_leader_probes_anew() -> None:
     before = started(DATA)
     before.tasks.data_seen(OBJECT, THERE, at(NOW))
     state = State(epoch=4, schema=1)
     state.runs.put(before.runs.live[RUN], at(NOW))
 
-    assert sorted(state.tasks.looks.take_due(0.0)) == sorted((OBJECT, PAGE))
+    assert sorted(state.tasks.probes.take_due(0.0)) == sorted((OBJECT, PAGE))
 
 
 def test_stopped_run_is_waited_for_no_more() -> None:
@@ -351,44 +351,44 @@ def test_stopped_run_is_waited_for_no_more() -> None:
 
     state.tasks.data_seen(OBJECT, MISSING, at(NOW))
 
-    assert state.tasks.looks.take_due(1e9) == []
-    assert state.tasks.looks.report() == {}
+    assert state.tasks.probes.take_due(1e9) == []
+    assert state.tasks.probes.report() == {}
 
 
-def test_pauses_between_looks_grow_up_to_a_bound_and_the_last_look_is_reported() -> None:
-    looks, now_s, pauses = Looks(), 0.0, []
-    looks.want(Key("wait", RUN, ASKED), [OBJECT])
+def test_pauses_between_probes_grow_up_to_a_bound_and_the_last_probe_is_reported() -> None:
+    probes, now_s, pauses = Probes(), 0.0, []
+    probes.want(Key("wait", RUN, ASKED), [OBJECT])
     for _ in range(8):
-        assert looks.take_due(now_s) == [OBJECT]
-        looks.seen(OBJECT, MISSING, at(NOW + timedelta(seconds=now_s)))
-        due_s = looks.next_due_s()
+        assert probes.take_due(now_s) == [OBJECT]
+        probes.seen(OBJECT, MISSING, at(NOW + timedelta(seconds=now_s)))
+        due_s = probes.next_due_s()
         assert due_s is not None
         pauses.append(due_s - now_s)
         now_s = due_s
 
     assert pauses == [1, 2, 4, 8, 16, LONGEST_PAUSE_S, LONGEST_PAUSE_S, LONGEST_PAUSE_S]
-    report = looks.report()[OBJECT.name]
+    report = probes.report()[OBJECT.name]
     assert (report.said, report.next_at - report.at) == ("404", timedelta(seconds=LONGEST_PAUSE_S))
 
 
-def test_equal_looks_of_many_tasks_are_one() -> None:
-    looks = Looks()
+def test_equal_probes_of_many_tasks_are_one() -> None:
+    probes = Probes()
     tasks = [Key("wait", RunId(f"p-{number}"), ASKED) for number in range(1000)]
     for task in tasks:
-        looks.want(task, [OBJECT])
+        probes.want(task, [OBJECT])
 
-    assert looks.take_due(0.0) == [OBJECT]
-    assert looks.seen(OBJECT, THERE, at(NOW)) == sorted(tasks)
+    assert probes.take_due(0.0) == [OBJECT]
+    assert probes.seen(OBJECT, THERE, at(NOW)) == sorted(tasks)
 
 
-def test_report_has_the_latest_looks_and_a_bound() -> None:
-    looks = Looks()
+def test_report_has_the_latest_probes_and_a_bound() -> None:
+    probes = Probes()
     many = [DataProbe(DataSource.FILE, f"/{number}") for number in range(MAX_REPORTED + 10)]
-    looks.want(Key("wait", RUN, ASKED), [*many, DataProbe(DataSource.FILE, "/" + "x" * 1000)])
-    for look in looks.take_due(0.0):
-        looks.seen(look, ProbeResult(False, "x" * 10_000), at(NOW))
+    probes.want(Key("wait", RUN, ASKED), [*many, DataProbe(DataSource.FILE, "/" + "x" * 1000)])
+    for probe in probes.take_due(0.0):
+        probes.seen(probe, ProbeResult(False, "x" * 10_000), at(NOW))
 
-    report = looks.report()
+    report = probes.report()
 
     assert len(report) == MAX_REPORTED
     assert max(len(name) + len(found.said) for name, found in report.items()) < 1000

@@ -85,11 +85,11 @@ def test_waiting_driver_is_told_with_the_figures_of_the_queue() -> None:
 
     with master(answer) as url, master(without) as standby:
         one = StandaloneManager("spark://m:7077", [url], "4.3.0", pages=["http://127.0.0.1:9", standby, url])
-        assert one.look("driver-1").words == (
+        assert one.probe("driver-1").words == (
             "SUBMITTED; 4 of 4 cores and 1.5 of 4.0 GiB are in use, 2 drivers and 1 application wait"
         )
         bare = StandaloneManager("spark://m:7077", [url], "4.3.0", pages=[standby])
-        assert bare.look("driver-1").words == "SUBMITTED"
+        assert bare.probe("driver-1").words == "SUBMITTED"
 
 
 def manager(*urls: str) -> StandaloneManager:
@@ -168,7 +168,7 @@ def test_master_that_hangs_up_may_have_taken_the_driver_and_no_other_is_asked() 
 def test_state_of_a_driver_is_read_from_the_master_that_leads(said: str, state: DriverState) -> None:
     told = {"success": True, "driverState": said, "submissionId": "driver-7", "message": None}
     with master(lambda *_: (200, STANDBY)) as standby, master(lambda *_: (200, told)) as leader:
-        report = manager(standby, leader).look("driver-7")
+        report = manager(standby, leader).probe("driver-7")
 
     assert (report.state, report.words) == (state, said)
 
@@ -195,7 +195,7 @@ def test_failed_driver_is_told_with_the_error_and_where_its_log_is(message: str 
     }
 
     with master(lambda *_: (200, told)) as url:
-        report = manager(url).look("driver-7")
+        report = manager(url).probe("driver-7")
 
     where = "its log is driver-7/stderr in the work folder of worker 10.0.0.3:7078, whose web pages show it"
     assert (report.state, report.words) == (DriverState.GONE, f"{why}; {where}")
@@ -204,15 +204,15 @@ def test_failed_driver_is_told_with_the_error_and_where_its_log_is(message: str 
 def test_driver_that_the_leading_master_does_not_know_is_gone() -> None:
     told = {"action": "SubmissionStatusResponse", "success": False, "submissionId": "driver-7"}
     with master(lambda *_: (200, told)) as leader:
-        assert manager(leader).look("driver-7").state is DriverState.GONE
+        assert manager(leader).probe("driver-7").state is DriverState.GONE
 
 
 @pytest.mark.parametrize("state", ["STANDBY", "RECOVERING", "COMPLETING_RECOVERY"])
 def test_nothing_is_known_of_a_driver_while_no_master_leads(state: str) -> None:
     told = {"success": False, "submissionId": "driver-7", "message": f"Exception: not alive: {state}"}
     with master(lambda *_: (200, told)) as one:
-        assert manager(closed_port(), one).look("driver-7").state is DriverState.UNKNOWN
-    assert manager(closed_port()).look("driver-7").state is DriverState.UNKNOWN
+        assert manager(closed_port(), one).probe("driver-7").state is DriverState.UNKNOWN
+    assert manager(closed_port()).probe("driver-7").state is DriverState.UNKNOWN
 
 
 def test_kill_is_asked_of_the_master_that_leads() -> None:

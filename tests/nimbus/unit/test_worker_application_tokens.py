@@ -48,7 +48,7 @@ def manager(server: str, request: pytest.FixtureRequest) -> ClusterManager:
 def test_cluster_whose_token_cannot_be_read_is_unreachable(manager: ClusterManager) -> None:
     with pytest.raises(ClusterUnreachableError):
         manager.submit(SUBMISSION)
-    assert manager.look("driver-1").state is DriverState.UNKNOWN
+    assert manager.probe("driver-1").state is DriverState.UNKNOWN
     with pytest.raises(ClusterUnreachableError):
         manager.kill("driver-1")
 

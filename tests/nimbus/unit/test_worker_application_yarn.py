@@ -211,13 +211,13 @@ def test_application_waits_with_the_words_of_its_queue_until_it_has_a_host(stage
     stage.manager.capacity = Size(512, 1)
     driver = stage.yarn.submit(SUBMISSION)
 
-    report = stage.yarn.look(driver)
+    report = stage.yarn.probe(driver)
 
     assert report.state is DriverState.WAITING
     assert "queue default for 896 MB and 1 cores; 0.0 % of the queue's capacity are used" in report.words
     stage.manager.capacity = Size(1024, 1)
     stage.manager.start()
-    eventually(lambda: stage.yarn.look(driver).state is DriverState.RUNNING, "it has a host")
+    eventually(lambda: stage.yarn.probe(driver).state is DriverState.RUNNING, "it has a host")
 
 
 def test_application_that_has_ended_is_gone_with_its_diagnostics(stage: Stage) -> None:
@@ -229,19 +229,19 @@ def test_application_that_has_ended_is_gone_with_its_diagnostics(stage: Stage) -
         "AM Container exited with exitCode: 143",
     )
 
-    report = stage.yarn.look(driver)
+    report = stage.yarn.probe(driver)
 
     assert report.state is DriverState.GONE
     assert report.words == "FAILED, FAILED: AM Container exited with exitCode: 143"
     assert stage.yarn.find(NAME) is None
-    assert stage.yarn.look("application_1700000000000_9999").state is DriverState.GONE
+    assert stage.yarn.probe("application_1700000000000_9999").state is DriverState.GONE
 
 
 def test_nothing_is_known_of_an_application_while_no_resource_manager_leads(stage: Stage) -> None:
     driver = stage.yarn.submit(SUBMISSION)
     stage.rests[1].standby = True
 
-    assert stage.yarn.look(driver).state is DriverState.UNKNOWN
+    assert stage.yarn.probe(driver).state is DriverState.UNKNOWN
     with pytest.raises(ClusterUnreachableError):
         stage.yarn.kill(driver)
     with pytest.raises(ClusterUnreachableError):
@@ -251,13 +251,13 @@ def test_nothing_is_known_of_an_application_while_no_resource_manager_leads(stag
 def test_application_is_killed_and_is_then_gone(stage: Stage) -> None:
     stage.manager.start()
     driver = stage.yarn.submit(SUBMISSION)
-    eventually(lambda: stage.yarn.look(driver).state is DriverState.RUNNING, "it runs")
+    eventually(lambda: stage.yarn.probe(driver).state is DriverState.RUNNING, "it runs")
     assert stage.yarn.find(NAME) == driver
 
     stage.yarn.kill(driver)
 
-    eventually(lambda: stage.yarn.look(driver).state is DriverState.GONE, "it is gone")
-    assert "KILLED, KILLED: Application killed by user etl" in stage.yarn.look(driver).words
+    eventually(lambda: stage.yarn.probe(driver).state is DriverState.GONE, "it is gone")
+    assert "KILLED, KILLED: Application killed by user etl" in stage.yarn.probe(driver).words
     stage.yarn.kill(driver)
     stage.yarn.kill("application_1700000000000_9999")
 
@@ -282,7 +282,7 @@ def test_application_of_somebody_else_is_never_ours(stage: Stage, foreign: str) 
     stage.manager.submit(made)
 
     assert stage.yarn.find(NAME) is None
-    assert stage.yarn.look(made.id).state is DriverState.UNKNOWN
+    assert stage.yarn.probe(made.id).state is DriverState.UNKNOWN
     stage.yarn.kill(made.id)
     assert not any(asked.startswith("PUT") for rest in stage.rests for asked in rest.asked)
     assert stage.yarn.submit(SUBMISSION) != made.id
