@@ -31,11 +31,7 @@ def _drop(*_args: object, **_values: object) -> None:
 
 
 class LazyLog:
-    """`structlog.get_logger(name)`, called at the first line.
-
-    Args:
-        name: Name of the module.
-    """
+    """`structlog.get_logger(name)`, called at the first line."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -99,12 +99,9 @@ def _are_plain(paths: Sequence[str]) -> bool:
 def collision(paths: Iterable[str]) -> tuple[str, str] | None:
     """Find two paths that some file system cannot hold at the same time; None: there are none.
 
-    Two names of files or folders that differ only in case, normalisation or invisible characters are the
-    same name on some file systems. And a name cannot be a file and a folder. Stores no folders, since
-    hostile paths may have very many.
-
-    Args:
-        paths: Valid according to `path_fault`.
+    Two names of files or folders that differ only in case, normalisation or invisible characters are the same
+    name on some file systems. And a name cannot be a file and a folder. Stores no folders, since hostile
+    paths may have very many. The paths must be valid according to `path_fault`.
     """
     # Sorted like this, the paths of one folder follow each other, and the paths in a folder follow a file of
     # the same name. So if any two paths collide, two neighbours collide.

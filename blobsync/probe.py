@@ -95,13 +95,7 @@ REQUIRED = frozenset({Capability.LIST_ORDER, Capability.LIST_PAGING, Capability.
 
 @dataclass(frozen=True, slots=True)
 class ProbeFinding:
-    """The result of one test.
-
-    Attributes:
-        capability: The capability that was tested.
-        holds: True if the server has it; None: the test gave no result.
-        seen: The behaviour of the server.
-    """
+    """The result of one test. `holds` is None if it gave no result."""
 
     capability: Capability
     holds: bool | None
@@ -113,7 +107,6 @@ class ProbeReport:
     """All findings about one bucket.
 
     Attributes:
-        where: Endpoint and bucket.
         server: The server's name for itself, from the header Server; may be empty.
         findings: One for each capability, in a fixed order; about encryption only if it is asked for.
         left_behind: Keys that the probe wrote and could not delete.
@@ -174,9 +167,6 @@ def probe(config: S3Config) -> ProbeReport:
     """Test each capability in a bucket that exists.
 
     Takes about a hundred requests and an upload of 5 MiB: one or two seconds on a fast network.
-
-    Raises:
-        StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: no test was possible.
     """
     clients = S3Clients(config)
     try:

@@ -162,8 +162,6 @@ class Throttle:
 
     Args:
         bytes_per_s: Over all threads; None: no limit.
-        stopping: Ends every wait.
-        clock: Monotonic seconds.
 
     Raises:
         BlobSyncConfigError: the rate is not above 0.
@@ -186,8 +184,7 @@ class Throttle:
     def take(self, size_bytes: int) -> float:
         """Count bytes that arrived, and wait. Returns the seconds waited.
 
-        Raises:
-            SyncerClosedError: the syncer was closed.
+        SyncerClosedError once `stopping` is set.
         """
         wait_s = 0.0
         if self._bytes_per_s is not None and size_bytes:

@@ -67,14 +67,7 @@ class RetryPolicy:
 
 
 def read_again_if_wrong(read: Callable[[], Result]) -> Result:
-    """Read, and if the bytes are wrong, read once more at once: see `WRONG_BYTES_TRIES`.
-
-    Args:
-        read: Safe to repeat.
-
-    Raises:
-        BlobSyncError: see `read`.
-    """
+    """Read, and if the bytes are wrong, read once more at once: see `WRONG_BYTES_TRIES`."""
     try:
         return read()
     except WRONG_BYTES:
@@ -86,14 +79,8 @@ def call_retrying(
 ) -> Result:
     """Call until success, an error that is not retryable, wrong bytes for the second time, or the deadline.
 
-    Args:
-        call: Safe to repeat.
-        policy: Waits and deadline.
-        what: For the log.
-        stopping: When set, the last error is raised at once.
-
-    Raises:
-        BlobSyncError: the last one; never an error of the retry library.
+    `call` must be safe to repeat; `what` is for the log. Raises the last error of the call, at once when
+    `stopping` is set; never an error of the retry library.
     """
     stop = stopping if stopping is not None else threading.Event()
     wrong_bytes = 0

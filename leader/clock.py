@@ -40,15 +40,10 @@ class Countdown:
 
 
 def jittered(first: timedelta, longest: timedelta, count: int, uniform: Uniform) -> timedelta:
-    """Return a random pause: 5 to 100 % of a bound that doubles with each try.
+    """Return a random pause: 5 to 100 % of a bound that doubles with each try, from `first` up to `longest`.
 
-    The randomness keeps participants that failed at the same time from retrying at the same time.
-
-    Args:
-        first: Bound of the first pause.
-        longest: Largest bound.
-        count: Number of the try, counted from 1.
-        uniform: Source of randomness.
+    `count` is the number of the try, counted from 1. The randomness keeps participants that failed at the
+    same time from retrying at the same time.
     """
     doublings = min(max(count - 1, 0), _MAX_DOUBLINGS)
     return min(first * (1 << doublings), longest) * uniform(0.05, 1.0)

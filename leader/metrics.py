@@ -27,9 +27,7 @@ class MeasuredElector(Protocol):
 class ElectionMetrics:
     """A journal that counts entries and passes each one on.
 
-    Args:
-        registry: Registry of the metrics.
-        journal: Receives each entry after it is counted; without one, entries are written as log lines.
+    Without a journal, entries are written as log lines.
     """
 
     def __init__(self, registry: CollectorRegistry, journal: Journal | None = None) -> None:

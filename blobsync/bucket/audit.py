@@ -38,13 +38,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """One object that is missing or damaged.
-
-    Attributes:
-        key: Key of the object, below the prefix.
-        fault: Kind of flaw.
-        reason: The same in words.
-    """
+    """One object that is missing or damaged. `key` is without the store's prefix."""
 
     key: str
     fault: Fault
@@ -55,11 +49,8 @@ class Flaw:
 class Audit:
     """The result for one release.
 
-    Attributes:
-        ref: The release.
-        objects: Number of its packs and large files, as far as known.
-        size_bytes: Size of these.
-        flaws: What is wrong, sorted by key; empty if the release is complete.
+    `objects` and `size_bytes` are those of its packs and large files, as far as known. `flaws` is sorted by
+    key, and empty if the release is complete.
     """
 
     ref: ReleaseRef
@@ -78,8 +69,6 @@ class Auditor:
     """Checks releases, and each object once. Called on one thread; makes requests on several.
 
     Args:
-        store: The bucket.
-        retry: For each call.
         deep: Read and verify every byte.
         on_progress: Called with the size of each piece that was checked.
     """
@@ -99,11 +88,7 @@ class Auditor:
         self._members: dict[str, Mapping[str, int]] = {}
 
     def audit(self, ref: ReleaseRef) -> Audit:
-        """Check one release.
-
-        Raises:
-            StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: the check was not possible.
-        """
+        """Check one release."""
         key = keys.manifest(ref.name, ref.digest)
         manifest = self._judged(key, lambda: fetch_manifest(self._store, ref.name, ref.digest))
         if isinstance(manifest, Flaw):

@@ -49,10 +49,7 @@ def layout(name: str, digest: str) -> str:
 def history(name: str, at: datetime, digest: str) -> str:
     """Key of the record that a release was published. The keys of a name are in order of time.
 
-    Args:
-        name: Name of the release.
-        at: Time by the publisher's clock; aware.
-        digest: Digest of the manifest.
+    `at` is by the publisher's clock.
     """
     return f"{histories(name)}{at.astimezone(UTC).strftime(STAMP)}-{digest}"
 
@@ -85,9 +82,7 @@ def collect_lease(lease_id: str) -> str:
 def tombstone(now: datetime, run_id: str) -> str:
     """Key of the tombstone of a collection.
 
-    Args:
-        now: Time by any clock, for people; aware.
-        run_id: Unique; 32 hexadecimal characters.
+    `now` is by any clock, for people; `run_id` has 32 hexadecimal digits.
     """
     return f"{TOMBSTONES}{now.astimezone(UTC).strftime(STAMP)}-{run_id}"
 

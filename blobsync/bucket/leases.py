@@ -47,13 +47,11 @@ _log = LazyLog(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The content of a lease.
+    """The content of a lease, valid for `ttl` after it was written, at most `MAX_TTL`.
 
-    Args:
-        subject: What is published, for people.
-        holder: The user or program that holds it, for people.
-        started: Time by the holder's clock, for people.
-        ttl: How long it is valid after it was written; at most `MAX_TTL`.
+    The rest is for people.
+
+    `subject` is what is published, `holder` the user or program; `started` is by the holder's clock.
     """
 
     subject: str
@@ -109,9 +107,6 @@ class BucketLease:
     """A context in which a lease is held. Not reusable.
 
     Args:
-        store: The bucket.
-        key: Key of the lease.
-        lease: Its content.
         lapsed: Makes the error for a lease that was not written for a number of seconds.
         clock_s: Never set back; counts sleep of the host.
     """
@@ -129,11 +124,7 @@ class BucketLease:
         self._written_s = float("-inf")  # never
 
     def __enter__(self) -> Self:
-        """Write it.
-
-        Raises:
-            BlobSyncError: see `ObjectStore.write`, or from `lapsed`.
-        """
+        """Write it."""
         self._written_s = self._clock_s()
         try:
             self.write()
@@ -151,12 +142,7 @@ class BucketLease:
     def others(self, prefix: str) -> tuple[datetime, list[LiveLease]]:
         """The store's time, and the leases that are valid now. Call it after the write, never before.
 
-        Args:
-            prefix: Prefix of the leases to look for.
-
-        Raises:
-            StoreUnavailableError: also if the store does not list this lease.
-            BlobSyncError: see `live_leases`.
+        StoreUnavailableError also if the store does not list this lease.
         """
 
         def ask(store: ObjectStore) -> tuple[datetime, list[LiveLease]]:
@@ -194,11 +180,7 @@ class BucketLease:
             thread.join()
 
     def keep(self) -> None:
-        """Check that it was held without a gap, and renew it if a quarter of its time to live has passed.
-
-        Raises:
-            BlobSyncError: see `ObjectStore.write`, or from `lapsed`.
-        """
+        """Check that it was held without a gap, and renew it if a quarter of its time to live has passed."""
         self.check()
         if self._clock_s() - self._written_s > self._lease.ttl.total_seconds() / 4:
             self.write()
@@ -242,17 +224,7 @@ def publish_lease(
     """Hold a lease while a release is published, so that no object that the publish relies on is collected.
 
     Waits until no collection deletes. The thread `blobsync-publish-lease` renews the lease.
-
-    Args:
-        store: The bucket.
-        subject: What is published.
-        holder: The publisher.
-        ttl: How long it is valid after it was last written.
-        clock_s: See `BucketLease`.
-
-    Raises:
-        StoreUnavailableError: also when a collection takes too long.
-        BlobSyncError: see `BucketLease`.
+    StoreUnavailableError also if a collection takes too long.
     """
     data = Lease(subject, holder, datetime.now(UTC), ttl)
     lapsed = partial(_publish_lapsed, subject)
@@ -279,17 +251,7 @@ def _publish_lapsed(subject: str, gap_s: float) -> PublishLapsedError:
 
 
 def live_leases(store: ObjectStore, prefix: str, now: datetime) -> list[LiveLease]:
-    """The leases that are valid at `now`.
-
-    Args:
-        store: The bucket.
-        prefix: `keys.PUBLISH_LEASES` or `keys.COLLECT_LEASES`.
-        now: Time by the store's clock, see `store_time`.
-
-    Raises:
-        BlobSyncError: see `ObjectStore.list` and `ObjectStore.read`. There may be leases then: do not
-            delete.
-    """
+    """The leases that are valid at `now`. After an error there may be leases: do not delete."""
     live = []
     for info in list(store.list(prefix)):
         is_lease = keys.LEASE_ID.fullmatch(info.key.removeprefix(prefix)) is not None
@@ -307,9 +269,7 @@ def live_leases(store: ObjectStore, prefix: str, now: datetime) -> list[LiveLeas
 def store_time(store: ObjectStore, key: str) -> datetime:
     """When `key` was written, by the store's clock: the store's time, if it was written just before.
 
-    Raises:
-        BlobNotFoundError: it does not exist.
-        BlobSyncError: see `ObjectStore.list`.
+    BlobNotFoundError if it does not exist.
     """
     for info in store.list(key):
         if info.key == key:

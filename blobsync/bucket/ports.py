@@ -167,11 +167,6 @@ class PatientStore:
     """An object store whose calls are retried and can be stopped. Thread-safe, as the store is.
 
     Publishes and collections extend it.
-
-    Args:
-        store: The object store.
-        retry: For each call.
-        stopping: When set, every call ends soon.
     """
 
     def __init__(self, store: ObjectStore, retry: RetryPolicy, stopping: threading.Event) -> None:
@@ -185,13 +180,7 @@ class PatientStore:
     def call(self, call: Callable[[ObjectStore], Result], what: str) -> Result:
         """Call the store until the call succeeds, fails for good, or the retry policy's deadline passes.
 
-        Args:
-            call: Safe to repeat.
-            what: For the log.
-
-        Raises:
-            StoppedError: `stopping` is set.
-            BlobSyncError: the last error of the call.
+        `call` must be safe to repeat; `what` is for the log. StoppedError once `stopping` is set.
         """
         self.raise_if_stopped()
         try:
@@ -211,11 +200,7 @@ def valid_objects(store: ObjectStore, prefix: str, start_after: str | None = Non
 
 
 def checked_key(key: str) -> str:
-    """Return `key` if every store accepts it.
-
-    Raises:
-        InvalidKeyError: some store may not.
-    """
+    """Return `key` if every store accepts it. Else InvalidKeyError."""
     fault = key_fault(key)
     if fault is not None:
         raise InvalidKeyError(
@@ -225,10 +210,6 @@ def checked_key(key: str) -> str:
 
 
 def checked_range(start: int, size_bytes: int | None) -> None:
-    """Refuse a negative range.
-
-    Raises:
-        ValueError: a defect of the caller.
-    """
+    """Refuse a negative range. ValueError, since it is a defect of the caller."""
     if start < 0 or (size_bytes is not None and size_bytes < 0):
         raise ValueError(f"a range of {size_bytes} bytes from {start} on: neither may be negative")

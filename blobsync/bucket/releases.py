@@ -76,11 +76,7 @@ def compressed(data: bytes) -> bytes:
 
 
 def decompressed(data: bytes, most: int) -> bytes:
-    """Undo `compressed`.
-
-    Raises:
-        ValueError: it is damaged, or would have more than `most` bytes.
-    """
+    """Undo `compressed`. ValueError if it is damaged, or would have more than `most` bytes."""
     if not data.startswith(zstandard.FRAME_HEADER):
         return data
     try:
@@ -103,7 +99,6 @@ def fetch_layout(store: ObjectStore, name: str, digest: str) -> Layout:
         BlobNotFoundError: there is none.
         InvalidLayoutError: it is not valid.
         InvalidManifestError: no release can have this name or digest.
-        StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: see `ObjectStore`.
     """
     _check_ref(name, digest)
     data = _read(store, keys.layout(name, digest), MAX_LAYOUT_BYTES)
@@ -121,7 +116,6 @@ def read_file(store: ObjectStore, manifest: Manifest, layout: Layout, path: str)
         ReleaseAbsentError: The release has no such file.
         InvalidLayoutError: No pack has it.
         CorruptBlobError: The bucket has other bytes than the manifest names.
-        BlobSyncError: See `ObjectStore.read`.
     """
     blob = next((item.blob for item in manifest.artifacts if item.path == path), None)
     if blob is None:
@@ -159,10 +153,6 @@ def published(store: ObjectStore, name: str) -> list[PublicationMark]:
 
     An entry is written shortly before its release becomes visible, and may remain when the release is
     deleted. The order is that of the publishers' clocks.
-
-    Raises:
-        BlobSyncConfigError: `name` cannot name a release.
-        BlobSyncError: see `ObjectStore.list`.
     """
     if not is_release_name(name):
         raise BlobSyncConfigError(f"{name[:200]!r} cannot name a release")
@@ -186,9 +176,8 @@ def _time(stamp: str) -> datetime | None:
 def verified_manifest(data: bytes, name: str, digest: str) -> Manifest:
     """Parse `data` as the manifest of `name` and `digest`.
 
-    Raises:
-        CorruptBlobError: its bytes do not match the digest.
-        InvalidManifestError: malformed, or of another name.
+    CorruptBlobError if its bytes do not match the digest; InvalidManifestError if it is malformed, or of
+    another name.
     """
     found = hashlib.sha256(data).hexdigest()
     if found != digest:
@@ -215,11 +204,7 @@ def list_releases(store: ObjectStore, name: str) -> list[str]:
 
 
 def list_names(store: ObjectStore) -> list[str]:
-    """All names that have a release, sorted. Makes one request for each name, and one more.
-
-    Raises:
-        BlobSyncError: see `ObjectStore.list`.
-    """
+    """All names that have a release, sorted. Makes one request for each name, and one more."""
     names: list[str] = []
     after: str | None = None
     while (info := next(iter(store.list(keys.RELEASES, after)), None)) is not None:

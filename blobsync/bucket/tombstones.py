@@ -37,11 +37,7 @@ _RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{32}")
 class Condemned:
     """An object that no release needed. If it was written again since, it is not condemned any more.
 
-    Attributes:
-        key: Key of the object.
-        size_bytes: Its size when it was condemned.
-        modified: Time of its last write before that, by the store's clock.
-        since: When it was condemned, by the store's clock.
+    `modified` is the time of its last write before that; both times are by the store's clock.
     """
 
     key: str
@@ -93,12 +89,8 @@ class StoredTombstone:
 def tombstones(store: ObjectStore) -> list[StoredTombstone]:
     """All tombstones at one moment, oldest first by the collectors' clocks.
 
-    If another run replaces one meanwhile, all are read again: the new one may condemn less.
-
-    Raises:
-        StoreUnavailableError: they were replaced again and again.
-        BlobSyncError: see `ObjectStore.list` and `ObjectStore.read`. What is condemned is not known
-            then: do not delete.
+    If another run replaces one meanwhile, all are read again: the new one may condemn less. After an error it
+    is not known what is condemned: do not delete.
     """
     for _ in range(_MAX_LOOKS):
         with suppress(BlobNotFoundError):
@@ -127,9 +119,6 @@ def condemned(store: ObjectStore) -> frozenset[str]:
     A publish calls this once, while it holds its lease, and treats condemned objects as absent: an object
     that is written again is not condemned any more. While the lease is held nothing is deleted anyway; this
     protects a publish that was stopped for longer than its lease. One listing, and in most cases one read.
-
-    Raises:
-        BlobSyncError: see `ObjectStore.list` and `ObjectStore.read`.
     """
     found = (stored.tombstone for stored in tombstones(store))
     return frozenset(item.key for tombstone in found if tombstone is not None for item in tombstone.condemned)

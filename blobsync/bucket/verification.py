@@ -91,24 +91,15 @@ def verify_object(
     threads: int = 2,
     on_progress: OnProgress = ignore_progress,
 ) -> str | None:
-    """Hash an object, and each member if it is a pack.
+    """Hash an object of `found_bytes`, and each member if it is a pack, on at most `threads`.
 
-    Args:
-        read: Reads the object.
-        found_bytes: Its size.
-        item: The object that the bytes must be.
-        also_sha256: Compute the SHA-256 of a chunked blob too, which its name does not need.
-        threads: At most, for the members of a pack.
-        on_progress: See `OnProgress`.
-
-    Returns:
-        The SHA-256 of a chunked blob, if `also_sha256`. If it differs from that of `item`, the bytes are not
-        damaged: they match the name, and the manifest pairs that name with a wrong SHA-256.
+    `also_sha256`: compute and return the SHA-256 of a chunked blob too, which its name does not need. If it
+    differs from that of `item`, the bytes are not damaged: they match the name, and the manifest pairs that
+    name with a wrong SHA-256.
 
     Raises:
         CorruptBlobError: its bytes do not match its name; for packs, a CorruptPackError.
         InvalidPackError: the pack was made wrong; its publisher is to blame.
-        BlobSyncError, OSError: see `read`.
     """
     if found_bytes != item.size_bytes:
         raise _corrupt(item, f"has {found_bytes} bytes, not {item.size_bytes}")
@@ -130,9 +121,7 @@ def verify_object(
 def verified_pieces(read: Reader, blob: Blob) -> Iterator[bytes | memoryview]:
     """Yield a blob that is not in a pack, in pieces of at most 16 MiB, each verified before.
 
-    Raises:
-        CorruptBlobError: its bytes do not match its name.
-        BlobSyncError, OSError: see `read`.
+    CorruptBlobError if one does not match.
     """
     if not blob.chunks:
         data = read.whole(0, blob.size_bytes)
@@ -150,8 +139,7 @@ def verify_chunk(
 ) -> None:
     """Verify one chunk of a blob, and update `whole` with it.
 
-    Raises:
-        CorruptBlobError: its bytes do not match its digest.
+    CorruptBlobError if its bytes do not match its digest.
     """
     digest, start = blake3(), number * CHUNK_BYTES
     size = min(CHUNK_BYTES, blob.size_bytes - start)
@@ -165,9 +153,7 @@ def verify_pack(
 ) -> None:
     """Verify a pack as a whole, then each member. If only a member is wrong, the pack was made wrong.
 
-    Raises:
-        CorruptPackError: its bytes do not match its name, or those of a member do not.
-        InvalidPackError: its tables contradict themselves.
+    CorruptPackError, or InvalidPackError if its tables contradict themselves.
     """
     verify_pack_bytes(read, pack, on_progress)
     _verify_members(read, read_table(read.whole, pack.size_bytes), threads, on_progress)
@@ -176,8 +162,7 @@ def verify_pack(
 def verify_pack_bytes(read: Reader, pack: Pack, on_progress: OnProgress = ignore_progress) -> None:
     """Verify a pack as a whole. That is enough if its members were verified before.
 
-    Raises:
-        CorruptPackError: its bytes do not match its name.
+    CorruptPackError if its bytes do not match its name.
     """
     digest = blake3()
     hash_range(read, 0, pack.size_bytes, on_progress, digest)
@@ -196,12 +181,7 @@ def hash_range(read: Reader, start: int, size_bytes: int, on_progress: OnProgres
 def read_table(whole: Callable[[int, int], bytes | memoryview], size_bytes: int) -> PackTable:
     """The tables of a pack, unverified. One call of `whole` for most packs, two at most.
 
-    Args:
-        whole: See `Reader`.
-        size_bytes: Size of the pack.
-
-    Raises:
-        InvalidPackError: they contradict themselves.
+    InvalidPackError if they contradict themselves.
     """
     guess = min(_TAIL_BYTES, size_bytes)
     tail = bytes(whole(size_bytes - guess, guess))

@@ -36,11 +36,7 @@ class Setting:
     """The common options of one command. To open a bucket or store that was not named raises an error.
 
     Args:
-        s3: The bucket; None: not named.
-        root: Folder of the local store; None: not named.
         digests: Which digests of large blobs are computed; see `LocalStore`.
-        timeout: How long a command waits for an answer of the bucket.
-        as_json: Print one JSON document on stdout.
         means_bucket: A command that works on either uses the bucket: no local store is named, or the bucket
             is on the command line and the store is not.
     """

@@ -16,10 +16,7 @@ from blobsync.release.manifest import ReleaseRef
 def in_bucket(store: ObjectStore, text: str) -> ReleaseRef:
     """The release that `text` names, in a bucket.
 
-    Raises:
-        BlobSyncConfigError: `text` is not valid, or fits several releases.
-        ReleaseAbsentError: there is no such release.
-        BlobSyncError: see `ObjectStore.list`.
+    BlobSyncConfigError if `text` is not valid or fits several releases, ReleaseAbsentError if it fits none.
     """
     name, digits = _parts(text)
     if is_digest(digits):
@@ -36,9 +33,7 @@ def in_bucket(store: ObjectStore, text: str) -> ReleaseRef:
 def in_store(local: LocalStore, text: str) -> ReleaseRef:
     """The release that `text` names, in a local store. Without digits, the store must have one of the name.
 
-    Raises:
-        BlobSyncConfigError: `text` is not valid, or fits several releases.
-        ReleaseAbsentError: there is no such release.
+    Raises as `in_bucket` does.
     """
     name, digits = _parts(text)
     if is_digest(digits):
@@ -47,11 +42,7 @@ def in_store(local: LocalStore, text: str) -> ReleaseRef:
 
 
 def kept_in_store(local: LocalStore, ref: ReleaseRef) -> Release:
-    """A release that a store keeps.
-
-    Raises:
-        ReleaseAbsentError: it does not keep the release.
-    """
+    """A release that a store keeps. Else ReleaseAbsentError."""
     kept = local.kept(ref)
     if kept is None:
         raise _not_kept(local, ref)
@@ -61,8 +52,7 @@ def kept_in_store(local: LocalStore, ref: ReleaseRef) -> Release:
 def undamaged_in_store(local: LocalStore, ref: ReleaseRef) -> Release | None:
     """A release that a store keeps; None: its manifest or layout is damaged, and was moved to quarantine.
 
-    Raises:
-        ReleaseAbsentError: the store does not keep the release.
+    ReleaseAbsentError if the store does not keep the release.
     """
     if not local.is_listed(ref):
         raise _not_kept(local, ref)

@@ -84,12 +84,7 @@ def _verify_store(setting: Setting, release: tuple[str, ...], rate: float | None
 
 
 def _verify_kept(local: LocalStore, ref: ReleaseRef, show: Show, rate: float | None) -> MissingObjects | None:
-    """What a release lacks in a local store; None: its manifest or layout is damaged.
-
-    Raises:
-        ReleaseAbsentError: the store does not keep the release.
-        LocalStoreError: the disk failed.
-    """
+    """What a release lacks in a local store; None: its manifest or layout is damaged."""
     kept = refs.undamaged_in_store(local, ref)
     if kept is None:
         return None

@@ -95,13 +95,7 @@ def roots(
 
     The age of a release is by the store's clock, since its last publication. The newest ones of a name are
     the newest by the store's clock and, since a bucket may have been copied, by the publishers' clocks too.
-
-    Args:
-        found: The objects in the store.
-        wanted: Releases that the caller keeps, in the listing or not.
-        leased: Names that are being published now.
-        now: Time by the store's clock.
-        policy: What else is kept.
+    `leased` are the names that are being published now.
     """
     visible = _visible(found)
     chosen = dict.fromkeys(wanted, Reason.WANTED)
@@ -174,10 +168,7 @@ class Standing:
 class CollectionDecision:
     """The decision about all objects of one listing of the store.
 
-    Attributes:
-        due: To be deleted, in this order.
-        condemned: All objects that are condemned now, those that are due included.
-        kept: All other objects, by kind and reason.
+    `due` is in the order of deletion, and part of `condemned`; `kept` has all other objects.
     """
 
     due: tuple[Found, ...]
@@ -214,13 +205,8 @@ def decide(
 ) -> CollectionDecision:
     """Decide about all objects in the store that this library made.
 
-    Args:
-        found: The objects in the store.
-        needed: Keys of all objects that kept releases need, and why these are kept.
-        earlier: What earlier runs condemned, by key.
-        now: Time by the store's clock.
-        policy: Grace and age.
-        in_grace: Keys of all objects that the releases of `releases_in_grace` need.
+    `needed` are the keys that kept releases need, `in_grace` those that the releases of `releases_in_grace`
+    need.
     """
     due: list[Found] = []
     standing: list[Condemned] = []
@@ -276,15 +262,9 @@ def releases_in_grace(
 
 
 def refuse_too_much(due: Tally, total: Tally, max_share: float) -> None:
-    """Refuse to delete more than a share.
+    """Refuse (GcRefusedError) to delete more than a share of the objects, or of the bytes.
 
-    Args:
-        due: Objects that would be deleted, with those that this run has deleted already.
-        total: Objects at the beginning of the run.
-        max_share: Share of the objects, and of the bytes.
-
-    Raises:
-        GcRefusedError: it is more.
+    `due` includes what this run has deleted already; `total` is as at its beginning.
     """
     if due.count > max_share * total.count or due.size_bytes > max_share * total.size_bytes:
         raise GcRefusedError(

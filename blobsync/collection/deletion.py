@@ -49,12 +49,7 @@ def _lapsed(gap_s: float) -> CollectLapsedError:
 
 
 class Deletion:
-    """Deletes objects, and counts them.
-
-    Args:
-        store: The bucket.
-        reach: Finds the objects of a release whose manifest could not be deleted.
-    """
+    """Deletes objects, and counts them."""
 
     def __init__(self, store: CollectionStore, reach: Reach) -> None:
         self._store, self._reach = store, reach
@@ -69,19 +64,10 @@ class Deletion:
         return Tally(sum(tally.count for tally in data), sum(tally.size_bytes for tally in data))
 
     def delete(self, due: Sequence[Found], lease: BucketLease) -> bool:
-        """Delete until all objects were tried, or `HOLD_S` has passed.
+        """Delete until all objects were tried, or `HOLD_S` has passed. True if all were tried.
 
-        Args:
-            due: In the order of their kinds.
-            lease: Held.
-
-        Returns:
-            True if all were tried.
-
-        Raises:
-            StoppedError: see `CollectionStore.raise_unless_may_delete`.
-            CollectLapsedError: the lease was lost.
-            BlobSyncError: the store refuses deletes.
+        `due` is in the order of kinds. CollectLapsedError if the lease was lost; StoppedError: see
+        `CollectionStore.raise_unless_may_delete`.
         """
         # An object that could not be deleted is not tried again in this run.
         stuck = [item for item in due if item.kind is Kind.RELEASE and item.info.key in self.failed]

@@ -63,12 +63,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """One listing.
-
-    Attributes:
-        objects: Objects that this library made, by key.
-        foreign: All others; they are never deleted.
-    """
+    """One listing: the objects that this library made, by key. `foreign` counts all others, never deleted."""
 
     objects: Mapping[str, Found]
     foreign: Tally
@@ -84,11 +79,7 @@ class Inventory:
 
 
 def inventory(listing: Iterable[ObjectInfo]) -> Inventory:
-    """Sort a listing of all objects.
-
-    Raises:
-        GcRefusedError: its keys are not in strict byte order, so it may not be complete.
-    """
+    """Sort a listing of all objects. GcRefusedError if it is not in strict byte order: it may lack some."""
     objects: dict[str, Found] = {}
     foreign = Tally()
     last: bytes | None = None
@@ -148,15 +139,8 @@ def _parsed(info: ObjectInfo, kind: Kind, rest: str) -> Found | None:
 class CollectionStore(PatientStore):
     """The bucket as a collection uses it: patient, fenced, and with progress.
 
-    Thread-safe, as the store is; but only the collection's thread lists and reports progress.
-
-    Args:
-        store: The bucket.
-        retry: For each call.
-        stopping: When set, every call ends soon.
-        progress: Called with the progress of each phase.
-        clock_s: Never set back; counts sleep of the host.
-        may_delete: Called before each request that deletes.
+    Thread-safe, as the store is; but only the collection's thread lists and reports progress. `may_delete` is
+    called before each request that deletes.
     """
 
     def __init__(
@@ -185,13 +169,8 @@ class CollectionStore(PatientStore):
     def list_all(self, began: datetime, on_progress: Callable[[], None]) -> Inventory:
         """List all objects. Checks that no old object follows the last one, and that no manifest is missing.
 
-        Args:
-            began: A time before the call, by the store's clock.
-            on_progress: Called repeatedly meanwhile; its exceptions pass through.
-
-        Raises:
-            GcRefusedError: the listing is not complete.
-            BlobSyncError: see `ObjectStore.list`.
+        `began` is a time before the call, by the store's clock. `on_progress` is called repeatedly; its
+        exceptions pass through. GcRefusedError if the listing is not complete.
         """
         last: str | None = None
 
@@ -218,14 +197,8 @@ class CollectionStore(PatientStore):
     def missing(self, found: Inventory, needed: Iterable[str], began: datetime) -> list[str]:
         """The keys of `needed` that are not in the store.
 
-        Args:
-            found: A listing.
-            needed: Keys that must be in the listing, or be newer than it.
-            began: A time before the listing, by the store's clock.
-
-        Raises:
-            GcRefusedError: an object is older than the listing and is not in it, so it is not complete.
-            BlobSyncError: see `ObjectStore`.
+        They must be in the listing `found`, or newer than `began`, a time before it by the store's clock.
+        GcRefusedError if one is older and not in the listing, so that it is not complete.
         """
         absent = []
         for key in sorted(set(needed) - found.objects.keys()):

@@ -43,11 +43,7 @@ class _Content:
 
 
 class Reach:
-    """Finds the objects that releases need. Keeps manifests between listings, but reads each layout again.
-
-    Args:
-        store: The bucket.
-    """
+    """Finds the objects that releases need. Keeps manifests between listings, but reads each layout again."""
 
     def __init__(self, store: CollectionStore) -> None:
         self._store = store
@@ -58,15 +54,8 @@ class Reach:
     ) -> dict[str, Reason]:
         """Keys of all objects that kept releases need, each with the first reason.
 
-        Args:
-            roots: The kept releases.
-            found: The objects in the store.
-            on_progress: Called repeatedly; its exceptions pass through.
-
-        Raises:
-            GcRefusedError: the manifest or layout of one of them is missing or damaged. A release that the
-                caller does not name and that is not visible any more needs nothing.
-            BlobSyncError: see `ObjectStore`.
+        GcRefusedError if the manifest or layout of one of them is missing or damaged. A release that the
+        caller does not name and that is not visible any more needs nothing.
         """
         needed: dict[str, Reason] = {}
         first = {reason: place for place, reason in enumerate(ROOT_REASONS)}
@@ -92,11 +81,7 @@ class Reach:
         return needed
 
     def in_grace(self, refs: Sequence[ReleaseRef], on_progress: Callable[[], None]) -> frozenset[str]:
-        """Keys of all objects that `releases_in_grace` need. A release that cannot be read needs nothing.
-
-        Raises:
-            BlobSyncError: see `ObjectStore`.
-        """
+        """Keys of all objects that `releases_in_grace` need. A release that cannot be read needs nothing."""
 
         def own(ref: ReleaseRef) -> frozenset[str]:
             try:
@@ -115,9 +100,7 @@ class Reach:
     def of(self, ref: ReleaseRef) -> frozenset[str]:
         """Keys of manifest, layout, packs and large blobs of a release.
 
-        Raises:
-            GcRefusedError: its manifest or layout is missing or damaged.
-            BlobSyncError: see `ObjectStore`.
+        GcRefusedError if its manifest or layout is missing or damaged.
         """
         try:
             return self._of(ref)

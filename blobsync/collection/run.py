@@ -57,18 +57,7 @@ class _Outcome:
 class CollectionRun:
     """One run. Not reusable.
 
-    Args:
-        store: The store.
-        keep: Releases that are in use.
-        policy: What else is kept, and the limits.
-        clock: The clock of the collector.
-        dry_run: Write and delete nothing.
-
     Attributes:
-        first: The first plan.
-        earlier: What earlier runs condemned.
-        unreadable_tombstones: Keys of tombstones that condemn nothing, since they cannot be read.
-        deletion: What was deleted.
         abandoned_uploads: Number of unfinished uploads that were removed, or would be.
         postponed: Why due objects were not all deleted; empty: they were.
         is_done: False: the run was stopped before its end.

@@ -84,11 +84,8 @@ def make_folder(path: Path) -> None:
 def replace_file(path: Path, data: bytes, part: Path, *, flush: bool = False) -> None:
     """Write a small file anew. If this fails, the old file is unchanged, and `part` does not exist.
 
-    Args:
-        path: The file.
-        data: Its new content.
-        part: A path on the same file system, for the unfinished file.
-        flush: Flush the content first; otherwise a power cut may lose it. The name is not flushed.
+    `part` is a path on the same file system. `flush` flushes the content, which a power cut may lose
+    otherwise. The name is not flushed.
     """
     try:
         with part.open("wb") as file:
@@ -154,9 +151,7 @@ def locked(path: Path, at_most_s: float | None = None) -> Iterator[None]:
     """Hold the lock file `path` exclusively among threads and processes of this host. Waits for it.
 
     Hold it only for moments: do not fetch or hash meanwhile. The kernel releases it when the process ends.
-
-    Raises:
-        LocalStoreError: it is still held after `at_most_s` seconds (0: try once; None: `LOCKED_AT_MOST_S`).
+    LocalStoreError after `at_most_s` seconds (0: try once; None: `LOCKED_AT_MOST_S`).
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -200,10 +195,7 @@ def start_writing(fd: int, start: int, size_bytes: int) -> None:
 def reserve(fd: int, size_bytes: int) -> None:
     """Reserve space for a file that will have that size; its length does not change.
 
-    Does nothing if the file system does not support it.
-
-    Raises:
-        OSError: the disk or the quota is full.
+    Does nothing if the file system does not support it. OSError if the disk or the quota is full.
     """
     if _fallocate is not None and _fallocate(fd, _FALLOC_FL_KEEP_SIZE, 0, size_bytes) != 0:
         failed = ctypes.get_errno()
@@ -214,11 +206,8 @@ def reserve(fd: int, size_bytes: int) -> None:
 def sync_file_system(fd: int) -> bool:
     """Flush everything written so far on the whole file system of `fd`.
 
-    Returns:
-        False: this system does not support it; fsync each file.
-
-    Raises:
-        OSError: data that were written since `fd` was opened are lost.
+    False: this system does not support it; fsync each file. OSError: data that were written since `fd` was
+    opened are lost.
     """
     if _syncfs is None:
         return False

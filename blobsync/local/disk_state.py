@@ -49,12 +49,7 @@ def condition_of(exc: OSError) -> DiskCondition:
 
 
 def advice(exc: OSError, folder: object) -> str:
-    """Advice for the user about an error of the disk.
-
-    Args:
-        exc: As raised.
-        folder: The folder of the failed write.
-    """
+    """Advice for the user about an error of the disk at a write into `folder`."""
     return _ADVICE[condition_of(exc)].format(folder)
 
 
@@ -88,11 +83,7 @@ class _NotedError(LocalStoreError):
 
 
 class DiskHealth:
-    """Translates errors of the disk into errors of this package, and keeps the last one. Thread-safe.
-
-    Args:
-        root: The store's folder.
-    """
+    """Translates errors of the disk into errors of this package, and keeps the last one. Thread-safe."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -107,9 +98,7 @@ class DiskHealth:
     def errors(self, what: str, *, writes: bool = False) -> Iterator[None]:
         """Raise errors of the disk as LocalStoreError, and keep them as the state of the disk.
 
-        Args:
-            what: The operation, such as "installing blob 12ab".
-            writes: True if it always writes, so its success shows that the disk accepts writes again.
+        `writes`: it always writes, so its success shows that the disk accepts writes again.
         """
         try:
             yield
@@ -141,11 +130,7 @@ class DiskHealth:
         return _NotedError(self._note(what, exc))
 
     def need_room(self, size_bytes: int, what: str) -> None:
-        """Refuse an operation without enough space, before anything is fetched or written.
-
-        Raises:
-            OSError: the file system has less free space.
-        """
+        """Raise OSError, before anything is fetched or written, if an operation has not enough space."""
         free = free_bytes(self._root)
         if free < size_bytes:
             why = f"{os.strerror(errno.ENOSPC)}: {what} needs {size_bytes} bytes, {free} are free"

@@ -159,12 +159,10 @@ def _marks(path: Path) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class _Collectable:
-    """A file or folder that may be removed.
+    """A file or folder that may be removed. `place` is relative to the store's root.
 
-    Attributes:
-        place: Path relative to the store's root.
-        size_bytes: Bytes that its removal frees.
-        state: Its place and time. After a write the time differs, so an old mark does not apply to it.
+    `size_bytes` is what its removal frees. `state` has its place and time: after a write it differs, so an
+    old mark does not apply.
     """
 
     place: str
@@ -181,11 +179,7 @@ class _Collectable:
 class _Listing:
     """The files of a store, each kind in the order of its names.
 
-    Attributes:
-        records: Manifests, layouts and records of releases.
-        trees: Folders of releases.
-        objects: Packs and blobs.
-        stale: See `_stale`.
+    `records` are manifests, layouts and records of releases, `objects` packs and blobs; see `_stale`.
     """
 
     records: list[_Collectable]
@@ -215,14 +209,8 @@ def _listed(root: Path) -> _Listing:
 def _unreachable(store: LocalStore, wanted: Set[str], listing: _Listing) -> tuple[list[_Collectable], str]:
     """Compare the files with those that the wanted releases need. The caller must hold the store's lock.
 
-    Args:
-        store: The local store.
-        wanted: Digests of manifests.
-        listing: Made before.
-
-    Returns:
-        The unreachable files in the order of removal: releases, then trees, then objects; and why packs and
-        blobs were not examined (empty: they were).
+    Returns the unreachable files in the order of removal (releases, trees, objects), and why packs and blobs
+    were not examined; empty: they were.
     """
     needed, unknown = set[str](), set(wanted)
     for ref in store.releases():

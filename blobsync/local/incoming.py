@@ -72,7 +72,6 @@ class Incoming:
     `took` may be called on several threads, all other methods on one at a time.
 
     Attributes:
-        item: The object.
         fd: Write to it with `pwrite`: a blob with chunks in any order, any other object in order from its
             start, because the length of the file says how much has been received.
     """
@@ -110,9 +109,7 @@ class Incoming:
     def missing(self) -> list[tuple[int, int]]:
         """Ranges to fetch, `(start, size)`: those of the missing chunks, or the rest of the object.
 
-        Raises:
-            LocalStoreError: the disk failed. A file that cannot be read is deleted, so the next try begins
-                again.
+        A file that cannot be read is deleted, so the next try begins again.
         """
         with self._objects.base.disk.errors(f"resuming {self.item.name}"):
             length = os.fstat(self.fd).st_size
@@ -129,10 +126,7 @@ class Incoming:
     def took(self, start: int, size_bytes: int) -> None:
         """Note that a range of `missing` is completely written. Verifies a chunk; starts its disk write.
 
-        Raises:
-            CorruptBlobError: the chunk has wrong bytes. It is still missing, and can be fetched again.
-            LocalStoreError: the disk failed.
-            ValueError: there is no such range; a defect of the caller.
+        CorruptBlobError: the chunk has wrong bytes; it is still missing, and can be fetched again.
         """
         with self._objects.base.disk.errors(f"receiving {self.item.name}"):
             if self._chunks is not None:
@@ -148,10 +142,7 @@ class Incoming:
     def install(self) -> None:
         """Verify the whole object, flush it, and give it its name. Wrong bytes are deleted.
 
-        Raises:
-            CorruptBlobError: the bytes do not fit the digest; for packs, a CorruptPackError.
-            InvalidPackError: the pack is malformed.
-            LocalStoreError: the disk failed.
+        They raise a CorruptBlobError, a malformed pack an InvalidPackError.
         """
         base = self._objects.base
         with base.disk.errors(f"installing {self.item.name}", writes=True):
@@ -203,11 +194,6 @@ class _ChunkHashes:
 
     `verify` may be called on several threads. Each byte is hashed once with each digest. A chunk that arrives
     in order is read once for both; any other is read a second time when all chunks before it are here.
-
-    Args:
-        fd: The file.
-        blob: The blob; it has chunks.
-        also_sha256: Also compute the SHA-256 of the whole blob.
     """
 
     def __init__(self, fd: int, blob: Blob, *, also_sha256: bool) -> None:
@@ -228,12 +214,7 @@ class _ChunkHashes:
         return start, min(CHUNK_BYTES, self._blob.size_bytes - start)
 
     def verify(self, number: int) -> None:
-        """Hash a chunk.
-
-        Raises:
-            CorruptBlobError: it has wrong bytes.
-            OSError: the disk failed.
-        """
+        """Hash a chunk. CorruptBlobError if it has wrong bytes."""
         whole = None
         in_order = self._sha256 is not None and self._hashing.acquire(blocking=False)
         try:
@@ -250,22 +231,14 @@ class _ChunkHashes:
                 self._hashing.release()
 
     def verify_up_to(self, length: int) -> None:
-        """Verify the chunks of an earlier try in a file of that length. Those with wrong bytes stay missing.
-
-        Raises:
-            OSError: the disk failed.
-        """
+        """Verify the chunks of an earlier try in a file of that length. Wrong ones stay missing."""
         for number in self.missing:
             if sum(self.range(number)) <= length:
                 with contextlib.suppress(CorruptBlobError):
                     self.verify(number)
 
     def finish(self) -> str | None:
-        """Verify the remaining chunks. Returns the SHA-256 of the whole blob, if required.
-
-        Raises:
-            CorruptBlobError, OSError: see `verify`.
-        """
+        """Verify the remaining chunks. Returns the SHA-256 of the whole blob, if required."""
         for number in self.missing:
             self.verify(number)
         with self._hashing:

@@ -24,9 +24,7 @@ _GONE = FileIdentity(-1, -1, -1)
 class VerifiedIndex:
     """Digests of files by their place and identity.
 
-    Args:
-        path: The index file; its folder exists.
-        part: Path for an unfinished file, on the same file system and used by no other process.
+    `part` is for an unfinished file: on the same file system, and used by no other process.
     """
 
     def __init__(self, path: Path, part: Path) -> None:

@@ -32,9 +32,7 @@ from blobsync.release.manifest import PACKED_BYTES, Artifact, Blob, Manifest, ch
 class MissingObjects:
     """The parts of a release that are not here or not verified. False if nothing is missing.
 
-    Attributes:
-        objects: Packs and large blobs to fetch, in the order of the layout and the manifest.
-        artifacts: The missing files.
+    `objects`, packs and large blobs to fetch, are in the order of the layout and the manifest.
     """
 
     objects: tuple[StoredObject, ...] = ()
@@ -45,12 +43,7 @@ class MissingObjects:
 
 
 class ObjectFiles:
-    """Objects on disk.
-
-    Args:
-        base: The store.
-        also_sha256: A chunked blob counts only when its SHA-256 was computed too; see `sound`.
-    """
+    """Objects on disk. With `also_sha256`, a chunked blob counts only when its SHA-256 was computed too."""
 
     def __init__(self, base: StoreContext, *, also_sha256: bool) -> None:
         self.base = base
@@ -74,9 +67,6 @@ class ObjectFiles:
 
         A file whose bytes do not fit its name goes to quarantine. If the bytes fit the name and only the size
         differs from that of `item`, `item` is wrong, and the file stays.
-
-        Raises:
-            OSError: the disk failed.
         """
         found = self.file_identity(item)
         if found is None:
@@ -88,12 +78,8 @@ class ObjectFiles:
     def sound(self, item: StoredObject) -> bool:
         """Like `has`; also checks that `item` pairs its name with the SHA-256 of the same bytes.
 
-        The second check is made only with `also_sha256`. If `item` is wrong, the file stays: other manifests
-        may describe it correctly.
-
-        Raises:
-            InvalidManifestError: the SHA-256 is that of other bytes.
-            OSError: the disk failed.
+        The second check is made only with `also_sha256`. InvalidManifestError if `item` is wrong; the file
+        stays, since other manifests may describe it correctly.
         """
         if not self.has(item):
             return False
@@ -117,18 +103,8 @@ class ObjectFiles:
         """Hash the object, even if the index has its file as verified. A damaged file goes to quarantine.
 
         The index decides only whether the members of a pack are hashed, too; see `_was_whole`. An intact file
-        is noted in it.
-
-        Args:
-            item: The object.
-            from_disk: Drop the file from the page cache first.
-            on_progress: See `OnProgress`.
-
-        Returns:
-            True if the file has the bytes and the size of `item`, and was not changed meanwhile.
-
-        Raises:
-            OSError: the disk failed.
+        is noted in it. `from_disk` drops the file from the page cache first. False if the file has other
+        bytes or another size than `item`, or was changed meanwhile.
         """
         path = self.path(item)
         try:
@@ -185,10 +161,7 @@ class ObjectFiles:
     def note_verified(self, item: StoredObject, found: FileIdentity, sha256: str | None) -> None:
         """Note in the index that a file was hashed and is on the disk.
 
-        Args:
-            item: The object whose name fits its bytes.
-            found: The file.
-            sha256: SHA-256 of a chunked blob, if it was computed.
+        The name of `item` fits its bytes. `sha256` is that of a chunked blob, if it was computed.
         """
         digest = item.name if sha256 is None else f"{item.name}+{sha256}"
         self.base.index.verified(self.base.place(self.path(item)), found, digest)
@@ -215,9 +188,7 @@ def _as_named(item: StoredObject, size_bytes: int) -> StoredObject:
 def missing_objects(objects: ObjectFiles, manifest: Manifest, layout: Layout) -> MissingObjects:
     """Compare a release with the verified packs and blobs. Reads the tables of its packs.
 
-    Raises:
-        InvalidLayoutError, InvalidManifestError: see `blobsync.LocalStore.missing`.
-        OSError: the disk failed.
+    Raises as `LocalStore.missing`.
     """
     missing: list[StoredObject] = []
     here: set[tuple[str, int]] = set()

@@ -40,12 +40,7 @@ class OwnedPartial(NamedTuple):
 
 
 class Partials:
-    """The files of unfinished objects. Thread-safe.
-
-    Args:
-        folder: The folder `partial/`.
-        clock: Seconds.
-    """
+    """The files of unfinished objects. Thread-safe."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder, self._clock = folder, clock
@@ -55,11 +50,7 @@ class Partials:
         self._thread: threading.Thread | None = None
 
     def claim(self, name: str) -> OwnedPartial | None:
-        """Open and lock a file for an object. None: another owner, which runs, receives the object.
-
-        Raises:
-            OSError: the disk failed.
-        """
+        """Open and lock a file for an object. None: another owner, which runs, receives the object."""
         for number in range(1, _FILES + 1):
             path = self._path(name, number)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -41,9 +41,7 @@ def read_file(objects: ObjectFiles, manifest: Manifest, layout: Layout, path: st
 def pieces(objects: ObjectFiles, blob: Blob) -> Iterator[bytes]:
     """Yield a large blob. It is not hashed if it was verified before.
 
-    Raises:
-        BlobMissingError: it is not here any more, or cannot be read.
-        OSError: the disk failed.
+    BlobMissingError if it is not here any more, or cannot be read.
     """
     if not objects.sound(blob):
         raise BlobMissingError(f"blob {blob.name} is not here any more; sync the release again")
@@ -57,15 +55,11 @@ def pieces(objects: ObjectFiles, blob: Blob) -> Iterator[bytes]:
 def packed(objects: ObjectFiles, packs: Iterable[Pack], wanted: set[str]) -> Iterator[tuple[str, memoryview]]:
     """Yield the wanted blobs with their SHA-256, each once and verified now. Reads only the needed frames.
 
-    Args:
-        objects: The objects of the store.
-        packs: Packs that were verified.
-        wanted: SHA-256 digests. Each digest is removed from the set when its blob is yielded.
+    Removes each digest from `wanted` when its blob is yielded. BlobMissingError if a pack does not exist any
+    more, or cannot be read.
 
     Raises:
         CorruptPackError, InvalidPackError: a pack was damaged since it was verified. It is in quarantine now.
-        BlobMissingError: a pack does not exist any more, or cannot be read.
-        OSError: the disk failed.
     """
     for pack in packs:
         if not wanted:

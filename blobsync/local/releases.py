@@ -43,10 +43,6 @@ class KeptRecord:
          "manifest_bytes":N,"release":"<digest>","schema":1,"size_bytes":N}
 
     Attributes:
-        release: Digest of the manifest.
-        layout: SHA-256 of the layout's file.
-        manifest_bytes: Size of the manifest's file.
-        file_count: Number of files of the release.
         size_bytes: Size of their distinct contents.
         blobs: The objects of the release that are not packs.
     """
@@ -93,10 +89,6 @@ class Release:
 
     If it has a valid record (`recorded`), its manifest is read from the disk only when it is needed.
     Otherwise the manifest is in memory. Two are equal if release and layout are.
-
-    Args:
-        manifest: The manifest.
-        layout: The packs.
     """
 
     __slots__ = ("_manifest", "_read", "_record", "layout", "ref")
@@ -131,9 +123,7 @@ class Release:
     def manifest(self) -> Manifest:
         """The manifest.
 
-        Raises:
-            BlobMissingError: the release was kept, but its manifest is now damaged or missing.
-            LocalStoreError: the disk failed.
+        BlobMissingError if the release was kept, but its manifest is now damaged or missing.
         """
         if self._manifest is not None:
             return self._manifest
@@ -178,9 +168,6 @@ class ReleaseFiles:
     """Kept releases. A damaged or unreadable file goes to quarantine.
 
     Without its manifest or layout, a release counts as not kept.
-
-    Args:
-        base: The store.
     """
 
     def __init__(self, base: StoreContext) -> None:

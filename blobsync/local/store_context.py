@@ -48,10 +48,6 @@ class StoreSession:
 
     A session is alive while its lock file is locked; the kernel releases the lock when the process ends in
     any way. The next process that opens the store removes the files of dead sessions. Thread-safe.
-
-    Args:
-        folder: The folder of all sessions.
-        lock: The store's lock file.
     """
 
     def __init__(self, folder: Path, lock: Path) -> None:
@@ -117,15 +113,7 @@ class StoreSession:
 
 @dataclass(frozen=True)
 class StoreContext:
-    """One opened store. Thread-safe.
-
-    Args:
-        root: The store's folder.
-        session: The files of this process.
-        index: Which files were verified.
-        disk: State of the disk.
-        step: See `Step`.
-    """
+    """One opened store. Thread-safe."""
 
     root: Path
     session: StoreSession
@@ -157,8 +145,7 @@ class StoreContext:
     def install_document(self, path: Path, data: bytes) -> None:
         """Write a small file durably. A crash at any step leaves either the old file or this one.
 
-        Raises:
-            OSError: the disk failed; the old file is unchanged.
+        After an OSError the old file is unchanged.
         """
         self.make_folder(path.parent)
         part = self.session.new_path()
@@ -201,11 +188,8 @@ class StoreContext:
     def reading(self, path: Path) -> Iterator[int]:
         """Open a file of the store for reading; yields its descriptor. Only reads belong into the `with`.
 
-        A file that cannot be read, as on a bad sector, is damaged: it goes to quarantine.
-
-        Raises:
-            BlobMissingError: there is no such file, or it cannot be read.
-            OSError: another failure of the disk.
+        A file that cannot be read, as on a bad sector, is damaged: it goes to quarantine. BlobMissingError if
+        there is no such file, or it cannot be read.
         """
         try:
             with opened(path) as fd:

@@ -72,9 +72,7 @@ class TreeFile(NamedTuple):
 class TreeRecord:
     """The folders and files of a tree at the moment when all its files were verified.
 
-    Attributes:
-        folders: The tree itself is the first.
-        files: In the order of the manifest.
+    The tree itself is the first folder; files are in the order of the manifest.
     """
 
     folders: tuple[TreeFolder, ...]
@@ -84,13 +82,7 @@ class TreeRecord:
     def of(
         cls, manifest: Manifest, folders: tuple[TreeFolder, ...], files: Mapping[str, FileIdentity]
     ) -> TreeRecord:
-        """Make the record of a tree whose files were verified.
-
-        Args:
-            manifest: The manifest of its release.
-            folders: See the class.
-            files: Shape `{path: identity}`.
-        """
+        """Make the record of a tree whose files were verified. `files` has the identity of each by path."""
         found = ((item, files[item.path]) for item in manifest.artifacts)
         return cls(
             folders,

@@ -49,12 +49,7 @@ _BLOCK_BYTES = 4096
 
 
 class Trees:
-    """The trees of one store. Thread-safe; other processes may use them at the same time.
-
-    Args:
-        base: The store.
-        objects: Its packs and blobs.
-    """
+    """The trees of one store. Thread-safe; other processes may use them at the same time."""
 
     def __init__(self, base: StoreContext, objects: ObjectFiles) -> None:
         self._base = base
@@ -67,9 +62,8 @@ class Trees:
     def materialise(self, manifest: Manifest, layout: Layout) -> Path:
         """Build the tree of a complete release, unless an intact tree exists. OSError passes through.
 
-        Raises:
-            BlobMissingError: a pack or large blob was damaged or removed since it was checked. A damaged one
-                is in quarantine now.
+        BlobMissingError if a pack or large blob was removed since it was checked, or damaged: then it is in
+        quarantine.
         """
         final = self.path(manifest.digest)
         for _ in range(_TRIES):
@@ -169,14 +163,7 @@ class Trees:
 
 
 class _Build:
-    """One attempt to make a tree, in a folder of this session alone.
-
-    Args:
-        base: The store.
-        objects: Its packs and blobs.
-        manifest: Manifest of the release.
-        folder: Path of the tree; it does not exist yet.
-    """
+    """One attempt to make a tree, in a folder of this session alone. `folder` does not exist yet."""
 
     def __init__(self, base: StoreContext, objects: ObjectFiles, manifest: Manifest, folder: Path) -> None:
         self._base, self._objects, self._manifest = base, objects, manifest
@@ -194,15 +181,9 @@ class _Build:
     def make(self, donors: Iterable[tuple[Path, TreeRecord]], packs: Iterable[Pack]) -> TreeRecord:
         """Make all folders and files read-only, except the top folder, and flush them to the disk.
 
-        OSError passes through; then the caller removes the folder.
-
-        Args:
-            donors: Other trees, which may have the same files.
-            packs: The verified packs of the release.
-
-        Raises:
-            BlobMissingError: one of the files is in no pack.
-            CorruptBlobError: a pack or large blob was damaged since it was verified.
+        OSError passes through; then the caller removes the folder. BlobMissingError if a file is in no pack;
+        CorruptBlobError if a pack or large blob was damaged since it was verified. `donors` are other trees,
+        which may have the same files.
         """
         self._base.step("tree-make")
         self._folder.mkdir(mode=FOLDER)

@@ -77,15 +77,8 @@ class BlobDigest:
 def hash_file(source: SourceFile, buffer: memoryview, on_progress: OnProgress) -> Artifact:
     """Compute the digests of a file, and check that it did not change meanwhile.
 
-    Args:
-        source: The file.
-        buffer: To read into; of this thread only.
-        on_progress: Called with the number of bytes read since the last call; may raise to stop.
-
-    Raises:
-        SourceChangedError: it changed meanwhile.
-        UnsafeSourceError: it is not a regular file.
-        LocalStoreError: it cannot be read.
+    `buffer` is for reading, and of this thread only. SourceChangedError if the file changed,
+    UnsafeSourceError if it is not a regular file.
     """
     with _opened(source) as fd:
         before = os.fstat(fd)
@@ -100,12 +93,7 @@ def hash_file(source: SourceFile, buffer: memoryview, on_progress: OnProgress) -
 
 
 def read_file(source: SourceFile, blob: Blob) -> bytes:
-    """Read a small file that was hashed before.
-
-    Raises:
-        SourceChangedError: it has other bytes now.
-        LocalStoreError: it cannot be read.
-    """
+    """Read a small file that was hashed before. SourceChangedError if it has other bytes now."""
     with _opened(source) as fd:
         pieces = []
         left = blob.size_bytes + 1  # one more, to see whether it has grown
@@ -125,17 +113,8 @@ def snapshot(source: SourceFile, blob: Blob, scratch: Path | None, on_progress: 
     """Make a private copy of a large file that was hashed before; no other process can change the copy.
 
     The copy has no name, so that nothing is left of it when the process is killed. It shares its blocks with
-    the file if the file system supports that.
-
-    Args:
-        source: The file.
-        blob: Its digests.
-        scratch: A folder with room for it; None: the folder for temporary files.
-        on_progress: Called with the number of bytes read since the last call; may raise to stop.
-
-    Raises:
-        SourceChangedError: it has other bytes now.
-        LocalStoreError: it cannot be read, or copied.
+    the file if the file system supports that. `scratch` is a folder with room for it; None: that for
+    temporary files. SourceChangedError if the file has other bytes now.
     """
     with unnamed_file(scratch) as (copy, path):
         with _opened(source) as fd:
@@ -145,11 +124,7 @@ def snapshot(source: SourceFile, blob: Blob, scratch: Path | None, on_progress: 
 
 @contextmanager
 def unnamed_file(scratch: Path | None) -> Iterator[tuple[IO[bytes], Path]]:
-    """A file without a name, and a path by which this process can open it.
-
-    Raises:
-        LocalStoreError: the folder does not exist, or may not be written.
-    """
+    """A file without a name, and a path by which this process can open it."""
     try:
         file = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115 - closed below
     except OSError as exc:

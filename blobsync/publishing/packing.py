@@ -37,12 +37,6 @@ class PublishStore(PatientStore):
     """The object store of a publish: condemned objects count as absent, and a dry run writes nothing.
 
     Thread-safe, as the store is.
-
-    Args:
-        store: The bucket.
-        retry: For each call.
-        stopping: When set, every call ends soon.
-        dry_run: Write nothing.
     """
 
     def __init__(
@@ -53,11 +47,7 @@ class PublishStore(PatientStore):
         self._condemned: frozenset[str] = frozenset()
 
     def read_condemned(self) -> None:
-        """From now on, treat condemned objects as absent, so that they are written again.
-
-        Raises:
-            BlobSyncError: see `ObjectStore`.
-        """
+        """From now on, treat condemned objects as absent, so that they are written again."""
         self._condemned = self.call(condemned, "read tombstones")
 
     def has(self, key: str, size_bytes: int) -> bool:
@@ -119,16 +109,10 @@ class Uploader:
     """Uploads blobs. Thread-safe.
 
     Args:
-        store: The store.
         sources: A file for each blob, by SHA-256.
         scratch: A folder for packs and copies of large files; None: the one for temporary files.
         repair: Also send objects that the store seems to have.
         limits: Stored and raw bytes after which a pack is closed.
-        packer: Its thread makes the packs.
-
-    Attributes:
-        packing: Progress of packing.
-        uploading: Progress of uploading.
     """
 
     def __init__(
@@ -150,9 +134,7 @@ class Uploader:
     def jobs(self, manifest: Manifest, to_pack: frozenset[str]) -> list[Callable[[], UploadResult]]:
         """Jobs for packs and for large files in turn: packs need the processor, large files the network.
 
-        Args:
-            manifest: The release to publish.
-            to_pack: Digests of the small files that no pack in the store has.
+        `to_pack` are the digests of the small files that no pack in the store has.
         """
         small: list[Callable[[], UploadResult]] = []
         large: list[Callable[[], UploadResult]] = []
@@ -168,12 +150,7 @@ class Uploader:
         return [job for turn in zip_longest(small, large) for job in turn if job is not None]
 
     def upload_blob(self, blob: Blob) -> UploadResult:
-        """Upload a blob that is not in a pack.
-
-        Raises:
-            SourceChangedError: its file has changed.
-            BlobSyncError: see `ObjectStore`.
-        """
+        """Upload a blob that is not in a pack. SourceChangedError if its file has changed."""
         key, share = keys.blob(blob.name), Share(self.uploading, blob.size_bytes, blob.size_bytes)
         is_there = not self._repair and self._store.has(key, blob.size_bytes)
         if not is_there and not self._store.dry_run:
@@ -190,12 +167,7 @@ class Uploader:
             self._store.write(key, path, share)
 
     def upload_packed(self, blobs: Sequence[Blob]) -> UploadResult:
-        """Upload small blobs in packs, in this order.
-
-        Raises:
-            SourceChangedError: a file has changed.
-            BlobSyncError: see `ObjectStore`.
-        """
+        """Upload small blobs in packs, in this order. SourceChangedError if a file has changed."""
         result, left = UploadResult(), iter(blobs)
         more = True
         while more:

@@ -154,10 +154,9 @@ def _threads(stopping: threading.Event) -> Iterator[tuple[Executor, Executor]]:
 def _run(
     pool: Executor, jobs: Iterable[Callable[[], Result]], progress: OnPhase, *meters: Meter
 ) -> list[Result]:
-    """Run jobs and wait for all of them; meanwhile report the meters. Results are in the order of the jobs.
+    """Run jobs, and report the meters meanwhile. Returns all results in the order of the jobs.
 
-    Raises:
-        Exception: the first error of a job.
+    Raises the first error of a job.
     """
 
     def tell() -> None:
@@ -218,11 +217,7 @@ def _limits(manifest: Manifest) -> tuple[int, int]:
 def _make_visible(manifest: Manifest, layout: Layout, bucket: PublishStore, lease: BucketLease | None) -> int:
     """Write layout, history, and last the manifest. Returns how many bytes were written.
 
-    Args:
-        manifest: Manifest of the release.
-        layout: Layout of the release.
-        bucket: The bucket to write to.
-        lease: Must be held at each try of each write; None: a dry run, which writes nothing.
+    `lease` must be held at each try of each write; None: a dry run, which writes nothing.
     """
     name, digest = manifest.name, manifest.digest
     last = [

@@ -42,10 +42,7 @@ _log = LazyLog(__name__)
 class KnownPack:
     """A pack in the store, and its members that a release needs.
 
-    Attributes:
-        pack: The pack.
-        raw_bytes: Size of all its members.
-        live: Digests of the members that the release needs.
+    `raw_bytes` is the size of all its members; `live` are the digests of those that the release needs.
     """
 
     pack: Pack
@@ -57,9 +54,8 @@ class KnownPack:
 class PackPlan:
     """Which packs to use, and what to pack.
 
-    Attributes:
-        reused: Packs that are used as they are, those with the most needed bytes first.
-        to_pack: Digests of the small files that are in none of them.
+    `reused` begins with those that have the most needed bytes; `to_pack` are the digests of the small files
+    that are in none of them.
     """
 
     reused: tuple[KnownPack, ...]
@@ -69,11 +65,8 @@ class PackPlan:
 def plan_packs(wanted: Mapping[str, int], known: Sequence[KnownPack]) -> PackPlan:
     """Use packs of which the release needs at least half, and not too many of them. The rest is packed.
 
-    Hosts fetch whole packs, also the members that a release does not need.
-
-    Args:
-        wanted: Size of each small blob of the release, by digest.
-        known: Packs, each once.
+    Hosts fetch whole packs, also the members that a release does not need. `wanted` has the size of each
+    small blob by digest.
     """
     left = dict(wanted)
     reused: list[tuple[int, KnownPack]] = []
@@ -107,14 +100,7 @@ def known_packs(
 ) -> list[KnownPack]:
     """Find packs in the store that have blobs of a release.
 
-    Args:
-        store: The bucket.
-        pool: For several requests at once.
-        own: The release, which may have been published before, in part or whole.
-        wanted: Size of each small blob, by digest.
-
-    Raises:
-        BlobSyncError: see `ObjectStore`.
+    The release `own` may have been published before, in part or whole. `wanted`: see `plan_packs`.
     """
     names = {sha256: sha256 for sha256 in wanted}  # share one string between all tables
     left, seen = set(wanted), set[Pack]()

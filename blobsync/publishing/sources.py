@@ -193,10 +193,8 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     """Turn a pattern into a regular expression for whole relative paths.
 
     `*` and `?` match within a segment, `[abc]` matches one of these, `**` any number of folders. Names that
-    begin with a dot are matched only by segments that begin with a dot.
-
-    Raises:
-        BlobSyncConfigError: a pattern that is empty, absolute, or leaves the root.
+    begin with a dot are matched only by segments that begin with a dot. BlobSyncConfigError if the pattern is
+    empty, absolute, or leaves the root.
     """
     segments = pattern.split("/")
     if pattern == "" or pattern.startswith("/") or ".." in segments or "" in segments:

@@ -31,9 +31,7 @@ _TIME = re.compile(r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z")
 class Pack:
     """A pack, as an object in the store.
 
-    Args:
-        name: BLAKE3 of its bytes.
-        size_bytes: Its size as stored.
+    `name` is the BLAKE3 of its bytes, `size_bytes` its size as stored.
     """
 
     name: str
@@ -50,7 +48,6 @@ class Layout:
 
     Args:
         packs: They contain all small files of the release; given in any order, kept sorted.
-        published_by: For people.
         published_at: Time by the publisher's clock, in whole seconds; for people and for the order of a
             list.
 
@@ -79,11 +76,7 @@ class Layout:
 
     @classmethod
     def parse(cls, data: bytes) -> Layout:
-        """Parse a layout from an untrusted source.
-
-        Raises:
-            InvalidLayoutError: this version cannot use it.
-        """
+        """Parse a layout from an untrusted source. InvalidLayoutError if this version cannot use it."""
         if len(data) > MAX_LAYOUT_BYTES:
             raise InvalidLayoutError(f"a layout of {len(data)} bytes is above {MAX_LAYOUT_BYTES}; not read")
         try:

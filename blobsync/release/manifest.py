@@ -46,13 +46,7 @@ _CHUNKED_PREFIX = "b3-"
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """The content of a file.
-
-    Args:
-        sha256: SHA-256 of all bytes.
-        size_bytes: Number of bytes.
-        chunks: BLAKE3 of each chunk, in order, if there is more than one; else empty.
-    """
+    """The content of a file. `chunks` has the BLAKE3 of each chunk, if there is more than one."""
 
     sha256: str
     size_bytes: int
@@ -273,8 +267,7 @@ def _encoded(item: Artifact) -> bytes:
 def decode(data: bytes) -> tuple[str, tuple[Artifact, ...]]:
     """Parse the canonical form and nothing else. Returns the name and the artifacts, not checked yet.
 
-    Raises:
-        InvalidManifestError: it is not in that form.
+    InvalidManifestError if it is not in that form.
     """
     if not data.startswith(_START):
         raise _not_canonical(data, 0)

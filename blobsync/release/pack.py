@@ -82,12 +82,7 @@ class PackTable:
 def tail_bytes(size_bytes: int, footer: bytes) -> int:
     """Number of bytes at the end of a pack that `parse_table` needs.
 
-    Args:
-        size_bytes: Size of the pack.
-        footer: Its last bytes, at least `MIN_PACK_BYTES` of them.
-
-    Raises:
-        InvalidPackError: these are not the last bytes of a pack.
+    `footer` are its last bytes, at least `MIN_PACK_BYTES`. InvalidPackError if they are not those of a pack.
     """
     if size_bytes > MAX_PACK_BYTES:
         raise InvalidPackError(f"a pack of {size_bytes} bytes is above {MAX_PACK_BYTES}; not read")
@@ -105,12 +100,8 @@ def tail_bytes(size_bytes: int, footer: bytes) -> int:
 def parse_table(size_bytes: int, tail: bytes) -> PackTable:
     """Parse the tables of a pack from an untrusted source.
 
-    Args:
-        size_bytes: Size of the pack.
-        tail: Its last bytes, at least `tail_bytes` of them.
-
-    Raises:
-        InvalidPackError: they contradict themselves, or exceed a limit.
+    `tail` are its last bytes, at least `tail_bytes`. InvalidPackError if they contradict themselves, or
+    exceed a limit.
     """
     wanted = tail_bytes(size_bytes, tail)
     if len(tail) < wanted:
@@ -152,11 +143,7 @@ class FrameReader:
         self._zstd = zstandard.ZstdDecompressor(max_window_size=MAX_FRAME_BYTES)
 
     def raw(self, frame: PackFrame, stored: bytes | memoryview) -> bytes | memoryview:
-        """The raw bytes of a frame.
-
-        Raises:
-            CorruptPackError: `stored` does not match the frame.
-        """
+        """The raw bytes of a frame. CorruptPackError if `stored` does not match the frame."""
         if len(stored) != frame.stored_bytes:
             raise CorruptPackError(f"a frame has {len(stored)} bytes, not {frame.stored_bytes}")
         if not frame.is_zstd:
@@ -184,11 +171,7 @@ def members_of(
 
 
 def check_members(table: PackTable, frame: PackFrame, raw: bytes | memoryview) -> None:
-    """Hash the members of a frame.
-
-    Raises:
-        CorruptPackError: one of them does not match the table.
-    """
+    """Hash the members of a frame. CorruptPackError if one does not match the table."""
     for sha256, data in members_of(table, frame, raw):
         if hashlib.sha256(data).hexdigest() != sha256:
             raise CorruptPackError(f"member {sha256} of a pack has other bytes than its name says")
@@ -238,8 +221,7 @@ class PackWriter:
     def add(self, sha256: str, data: bytes) -> None:
         """Add a blob, whose digest was computed from these bytes. If it was added before, do nothing.
 
-        Raises:
-            InvalidPackError: it is too large, or the pack is full.
+        InvalidPackError if it is too large, or the pack is full.
         """
         if sha256 in self._names:
             return

@@ -157,9 +157,6 @@ class _ParserFactory(ResponseParserFactory):
 class S3Clients:
     """A client, and a reader made of the same settings and credentials.
 
-    Args:
-        config: Endpoint, credentials and time limits.
-
     Raises:
         BlobSyncConfigError: no client can be made of it.
         StoreUnavailableError: what gives the credentials, such as a role's endpoint, does not answer now.
@@ -201,12 +198,7 @@ class S3Clients:
         return self.presigned("get_object", "k", timedelta(hours=1)).partition("?")[0].removesuffix("k")
 
     def reader(self) -> S3Reader:
-        """Make a reader.
-
-        Raises:
-            StoreAccessDeniedError: there are no credentials.
-            BlobSyncConfigError: see `reader_at`.
-        """
+        """Make a reader. StoreAccessDeniedError if there are no credentials."""
         return reader_at(self._config, self.base_url(), self._ca_bundle or get_cert_path(True), self._who)
 
     def close(self) -> None:
@@ -231,8 +223,7 @@ class S3Clients:
     def _send(self, request: AWSPreparedRequest, **_: object) -> Any:
         """Handle `before-send`: answer in place of boto3's own HTTP client.
 
-        Raises:
-            RedirectedError: the answer is a redirect, and not of AWS to another region, which boto3 follows.
+        RedirectedError for a redirect, except that of AWS to another region, which boto3 follows.
         """
         answer = self._transport.send(request)
         if answer.status_code in REDIRECTS and "x-amz-bucket-region" not in answer.headers:
@@ -262,10 +253,7 @@ def translating_errors(config: S3Config, key: str | None) -> Iterator[None]:
 def translated(exc: BotoCoreError | ClientError, config: S3Config, key: str | None) -> BlobSyncError:
     """Translate an error of the S3 client.
 
-    Args:
-        exc: The error.
-        config: The bucket.
-        key: The whole key, prefix included; None: the request was about the bucket.
+    `key` is the whole key, prefix included; None: the request was about the bucket.
     """
     if isinstance(exc, ClientError):
         error = exc.response.get("Error", {})

@@ -33,14 +33,7 @@ class FileWriteError(Exception):
 
 
 class Connection:
-    """One connection. Close it after any error.
-
-    Args:
-        endpoint: The server. Connects at once.
-
-    Raises:
-        OSError, HttpError: it cannot be opened.
-    """
+    """One connection, opened at once (OSError, HttpError). Close it after any error."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._silence_s = endpoint.limits.silence_s
@@ -68,13 +61,8 @@ class Connection:
     def ask(self, request: bytes, on_progress: OnProgress) -> Head:
         """Send a request and read the headers of its answer. `left` is then the length of its body.
 
-        Args:
-            request: Whole.
-            on_progress: Called with 0 about once a second while nothing is received.
-
-        Raises:
-            StaleConnectionError: the server had closed the connection while it was idle.
-            HttpError: no answer, or none that is HTTP.
+        `on_progress` is called with 0 about once a second while nothing is received. StaleConnectionError if
+        the server had closed the connection while it was idle; HttpError for no answer, or none that is HTTP.
         """
         asked_before, self._asked_before = self._asked_before, True
         self._keeps_open = False
@@ -97,11 +85,7 @@ class Connection:
         return head
 
     def take(self, most: int, on_progress: OnProgress) -> bytes:
-        """Read some bytes of the body: at least one, at most `most` and `left`.
-
-        Raises:
-            HttpError: it broke off.
-        """
+        """Read some bytes of the body: at least one, at most `most` and `left`. HttpError if it broke off."""
         most = min(most, self._left)
         if self._rest:
             piece, self._rest = self._rest[:most], self._rest[most:]
@@ -113,9 +97,7 @@ class Connection:
     def fill(self, fd: int, offset: int, most: int, on_progress: OnProgress) -> int:
         """Write some bytes of the body to a file: at least one, at most `most` and `left`. Returns how many.
 
-        Raises:
-            HttpError: it broke off.
-            FileWriteError: they could not be written.
+        HttpError if it broke off, FileWriteError if they could not be written.
         """
         if self._rest:
             piece = self.take(most, on_progress)
@@ -130,8 +112,7 @@ class Connection:
     def take_short(self, head: Head, most: int, on_progress: OnProgress) -> bytes:
         """Read a short body, such as that of an error: up to about `most` bytes.
 
-        Raises:
-            HttpError: it broke off.
+        HttpError if it broke off.
         """
         body = b""
         if head.size_bytes is not None:
@@ -216,9 +197,7 @@ class Connection:
 class ConnectionPool:
     """Connections that are open and idle. Thread-safe; a forked child opens its own connections.
 
-    Args:
-        endpoint: The server.
-        most: Limit of idle connections.
+    At most `most` are idle.
     """
 
     def __init__(self, endpoint: Endpoint, most: int) -> None:
@@ -231,8 +210,7 @@ class ConnectionPool:
     def ask(self, request: bytes, on_progress: OnProgress) -> tuple[Connection, Head]:
         """Send a request over an idle connection, or a new one. The caller gives it back, or closes it.
 
-        Raises:
-            HttpError: no answer, or none that is HTTP.
+        HttpError for no answer, or none that is HTTP.
         """
         idle = self.idle()
         if idle is not None:
@@ -254,11 +232,7 @@ class ConnectionPool:
             connection.close()
 
     def open(self) -> Connection:
-        """A new connection.
-
-        Raises:
-            HttpError: it cannot be opened.
-        """
+        """A new connection. HttpError if it cannot be opened."""
         try:
             return Connection(self._endpoint)
         except OSError as exc:

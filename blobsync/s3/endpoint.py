@@ -26,10 +26,7 @@ _PORTS = {"http": 80, "https": 443}
 class Proxy(NamedTuple):
     """An HTTP proxy on the way to the server.
 
-    Attributes:
-        host: Name or address.
-        port: TCP port.
-        header: The line `Proxy-Authorization` with its end; empty: no password.
+    `header` is the line `Proxy-Authorization` with its end; empty: no password.
     """
 
     host: str
@@ -44,13 +41,7 @@ class Proxy(NamedTuple):
 class Endpoint:
     """Where to connect, and the time limits.
 
-    Args:
-        host: Name or address.
-        port: TCP port.
-        tls: None: plain HTTP.
-        connect_timeout_s: For opening a connection.
-        limits: Time limits of each request.
-        proxy: Connect to this instead, with a tunnel for TLS; None: directly.
+    `tls`: None for plain HTTP. Connects to `proxy` instead, with a tunnel for TLS.
     """
 
     host: str
@@ -64,13 +55,8 @@ class Endpoint:
 def endpoint_at(url: SplitResult, config: S3Config, trusted: str | None) -> Endpoint:
     """The server of a URL, by way of the proxy that the environment names for it.
 
-    Args:
-        url: `scheme://host[:port]/…`.
-        config: The time limits.
-        trusted: File of authorities for https.
-
-    Raises:
-        BlobSyncConfigError: that file holds none, or the proxy is not an HTTP proxy.
+    `trusted` is a file of authorities. BlobSyncConfigError if it holds none, or the proxy is not an HTTP
+    proxy.
     """
     return Endpoint(
         host=url.hostname or "",
@@ -83,11 +69,7 @@ def endpoint_at(url: SplitResult, config: S3Config, trusted: str | None) -> Endp
 
 
 def connected(endpoint: Endpoint) -> socket.socket:
-    """Open a connection to there.
-
-    Raises:
-        OSError, HttpError: it cannot be opened.
-    """
+    """Open a connection to there. OSError or HttpError if that fails."""
     at = endpoint.proxy or endpoint
     plain = socket.create_connection((at.host, at.port), endpoint.connect_timeout_s)
     try:
@@ -135,8 +117,7 @@ def host_header(url: SplitResult) -> str:
 def proxy_for(scheme: str, host: str) -> Proxy | None:
     """The proxy that the environment names for a host; None: connect directly.
 
-    Raises:
-        BlobSyncConfigError: it is not an HTTP proxy.
+    BlobSyncConfigError if it is not an HTTP proxy.
     """
     if not any(name.lower() == f"{scheme}_proxy" for name in os.environ):
         return None  # without importing urllib.request

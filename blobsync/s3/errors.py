@@ -53,10 +53,7 @@ _SERVER_FAULT, _NOT_IMPLEMENTED = 500, 501
 def unreachable(exc: Exception, config: S3Config, key: str | None) -> StoreUnavailableError:
     """The error for no answer, or one that is not HTTP.
 
-    Args:
-        exc: The error.
-        config: The bucket.
-        key: The whole key, prefix included; None: the request was about the bucket.
+    `key` is whole, prefix included; None: the request was about the bucket.
     """
     advice = "check that it runs and can be reached from here"
     if _is_unresolved(exc):
@@ -86,10 +83,7 @@ def not_s3(why: str, config: S3Config, key: str | None) -> StoreUnavailableError
 def redirected(location: str, config: S3Config, key: str | None) -> StoreUnavailableError:
     """The error for a redirect, which may be a passing one, of a gateway. Not followed: signed for one host.
 
-    Args:
-        location: The header Location. Its query may be a signature, and is not shown.
-        config: The bucket.
-        key: The whole key, prefix included; None: the request was about the bucket.
+    The query of `location` may be a signature, and is not shown. `key`: see `unreachable`.
     """
     to = location.partition("?")[0][:200] or "an address that it does not name"
     return StoreUnavailableError(
@@ -114,12 +108,7 @@ def without_credentials(why: str, config: S3Config, key: str | None) -> StoreAcc
 def answered(status: int, code: str, message: str, config: S3Config, key: str | None) -> BlobSyncError:
     """Turn an answer that is an error into an error of this package.
 
-    Args:
-        status: HTTP status.
-        code: Code of S3, such as `NoSuchKey`; may be empty.
-        message: Message of S3.
-        config: The bucket.
-        key: The whole key, prefix included; None: the request was about the bucket.
+    `code` of S3, such as `NoSuchKey`, may be empty. `key`: see `unreachable`.
     """
     what = f"s3://{config.bucket}/{key or ''}"
     if code in _MISSING_BUCKET or (key is None and code in _MISSING_KEY):

@@ -47,9 +47,7 @@ class StaleConnectionError(HttpError):
 class Head:
     """The beginning of an answer.
 
-    Attributes:
-        status: HTTP status.
-        headers: Headers by lower-case name. If a header comes twice, the last one.
+    Its headers are by lower-case name; of a header that comes twice, the last one.
     """
 
     status: int
@@ -75,11 +73,7 @@ class Head:
 
 
 def parsed(data: bytes) -> Head:
-    """Parse the status and headers of an answer.
-
-    Raises:
-        HttpError: these are not the headers of an answer.
-    """
+    """Parse the status and headers of an answer. HttpError if these are not the headers of an answer."""
     status, *lines = data.decode("latin-1").split("\r\n")
     version, _, rest = status.partition(" ")
     code = rest[:3]
@@ -103,13 +97,7 @@ def broken(exc: Exception) -> HttpError:
 
 
 class ByteRange(NamedTuple):
-    """A range of an object.
-
-    Attributes:
-        full: The whole key, prefix included.
-        start: First byte.
-        size_bytes: Number of bytes; None: to the end.
-    """
+    """A range of an object. `full` is the whole key, prefix included; `size_bytes` None: to the end."""
 
     full: str
     start: int
@@ -133,14 +121,8 @@ class BodySlice(NamedTuple):
 def body_slice(content_range: str | None, body_bytes: int, wanted: ByteRange) -> BodySlice | None:
     """Compare an answer with the range that was requested.
 
-    Args:
-        content_range: The header of the answer; None: it has none, so its body is the whole object.
-        body_bytes: Length of the body.
-        wanted: The range that was requested.
-
-    Returns:
-        The bytes of the body to use; fewer than requested where the object ends. None: the answer is for
-        another range.
+    Without the header `content_range`, the body is the whole object. Returns the bytes of the body to use;
+    fewer than requested where the object ends. None: the answer is for another range.
     """
     start, size_bytes = wanted.start, wanted.size_bytes
     if content_range is None:
@@ -162,8 +144,7 @@ def body_slice(content_range: str | None, body_bytes: int, wanted: ByteRange) ->
 def unchunked(raw: bytes) -> bytes | None:
     """Join the chunks of a body; None: its end has not been received.
 
-    Raises:
-        HttpError: the body is not chunked.
+    HttpError if the body is not chunked.
     """
     chunks, at = list[bytes](), 0
     while (end := raw.find(b"\r\n", at)) >= 0:
@@ -237,7 +218,6 @@ class GetSigner:
 
     Args:
         host: As in the header Host: with the port, unless it is the default one.
-        region: Region of the bucket.
         proxy_header: Requests are sent to a proxy, for plain HTTP, with this header line or none ("").
             None: they are sent to the server, or through a tunnel.
     """
@@ -253,12 +233,9 @@ class GetSigner:
     ) -> bytes:
         """Make a whole request.
 
-        Args:
-            path: Percent-encoded, from the slash on; see `encoded`.
-            wanted: Value of the header Range; None: everything.
-            who: The keys.
-            now_s: Seconds since the epoch; servers refuse a time that is some minutes off.
-            query: Percent-encoded, sorted by name, without the question mark.
+        `path` (from the slash on) and `query` (sorted by name, without the question mark) are
+        percent-encoded; `wanted` is the header Range. `now_s` is since the epoch; servers refuse a time that
+        is some minutes off.
         """
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_s))
         headers = [("host", self._host)]

@@ -17,9 +17,7 @@ from dataclasses import dataclass
 class TimeLimits:
     """The time limits of a request.
 
-    Args:
-        silence_s: Longest wait for the next byte.
-        slowest_bytes_per_s: Minimum rate on average, beyond `silence_s`.
+    `silence_s`: longest wait for the next byte. The rate is on average, beyond `silence_s`.
     """
 
     silence_s: float
@@ -27,12 +25,7 @@ class TimeLimits:
 
 
 class RequestPatience:
-    """How much time is left, in one request after another.
-
-    Args:
-        limits: Limits of each request.
-        clock: Seconds.
-    """
+    """How much time is left, in one request after another."""
 
     def __init__(self, limits: TimeLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._clock = limits, clock
@@ -53,19 +46,11 @@ class RequestPatience:
         self._beyond_s, self._waited_s, self._moved_bytes = beyond_s, 0.0, 0
 
     def to_send_s(self) -> float:
-        """How long the next piece may take to be sent.
-
-        Raises:
-            TimeoutError: no time is left.
-        """
+        """How long the next piece may take to be sent. TimeoutError if no time is left."""
         return self._left(self._at_rate())
 
     def to_receive_s(self) -> float:
-        """How long the next piece may take to come.
-
-        Raises:
-            TimeoutError: no time is left.
-        """
+        """How long the next piece may take to come. TimeoutError if no time is left."""
         until = self._answer_until
         return self._left(self._at_rate() if until is None else until - self._clock())
 

@@ -54,10 +54,7 @@ class S3Reader:
     """Gets objects. Thread-safe.
 
     Args:
-        config: The bucket, and the time limits.
-        pool: Connections to its server.
         path: Prefix of paths, before the key: `/bucket/`, or `/` where the host names the bucket.
-        signer: Signs the requests.
         credentials: Returns the current ones; None: there are none. Its exceptions pass through.
     """
 
@@ -73,11 +70,7 @@ class S3Reader:
         self._signer, self._credentials = signer, credentials
 
     def read(self, wanted: ByteRange) -> Iterator[bytes]:
-        """Stream a range. Beyond the end of the object it is empty.
-
-        Raises:
-            BlobSyncError: see `ObjectStore.read`.
-        """
+        """Stream a range. Beyond the end of the object it is empty."""
         with self._asked(wanted, ignore_progress) as (connection, found):
             left = found.size_bytes
             while left:
@@ -86,11 +79,7 @@ class S3Reader:
                 yield piece
 
     def copy(self, wanted: ByteRange, fd: int, on_progress: OnProgress) -> int:
-        """Write a range, cut at the end of the object, into a file. Returns how many bytes it has.
-
-        Raises:
-            BlobSyncError: see `ObjectStore.copy`.
-        """
+        """Write a range, cut at the end of the object, into a file. Returns how many bytes it has."""
         with self._asked(wanted, on_progress) as (connection, found):
             if wanted.size_bytes is not None and found.size_bytes < wanted.size_bytes:
                 return found.size_bytes
@@ -102,11 +91,7 @@ class S3Reader:
             return found.size_bytes
 
     def check(self) -> None:
-        """Ask for the first name in the bucket.
-
-        Raises:
-            BlobSyncError: the bucket is missing, access is denied, or there is no answer.
-        """
+        """Ask for the first name in the bucket."""
         path = self._path.rstrip("/") or "/"
         connection, _ = self._answer(
             lambda: self._request(path, None, None, _FIRST_NAME), None, self._let_in, ignore_progress
@@ -195,9 +180,7 @@ class S3Reader:
     ) -> BodySlice:
         """The bytes of the body that belong to the range. The connection is at the start of the body.
 
-        Raises:
-            HttpError: the answer broke off.
-            BlobSyncError: it is an error, or for another range.
+        HttpError if the answer broke off; BlobSyncError if it is an error, or for another range.
         """
         if head.status not in {_OK, _PARTIAL}:
             refusal = self._refusal(connection, head, wanted.full, on_progress)
@@ -244,11 +227,7 @@ def base_url_without_boto3(config: S3Config) -> str | None:
 
 
 def reader_without_boto3(config: S3Config, environ: Mapping[str, str] = os.environ) -> S3Reader | None:
-    """Make a reader; None: only boto3 knows the URL or the keys.
-
-    Raises:
-        BlobSyncConfigError: the authorities to trust cannot be read.
-    """
+    """Make a reader; None: only boto3 knows the URL or the keys."""
     who, base_url = static_credentials(config, environ), base_url_without_boto3(config)
     trusted = config.ca_bundle or environ.get("AWS_CA_BUNDLE")
     if who is None or base_url is None:
@@ -261,16 +240,9 @@ def reader_without_boto3(config: S3Config, environ: Mapping[str, str] = os.envir
 def reader_at(
     config: S3Config, base_url: str, trusted: str | None, who: Callable[[], Credentials | None]
 ) -> S3Reader:
-    """Make a reader of objects below a URL.
+    """Make a reader of objects below a URL, `scheme://host[:port]/path/`, to which keys are added.
 
-    Args:
-        config: The region and the time limits.
-        base_url: `scheme://host[:port]/path/`, to which keys are added.
-        trusted: File of authorities for https.
-        who: Returns the credentials; see `S3Reader`.
-
-    Raises:
-        BlobSyncConfigError: see `endpoint_at`.
+    `trusted` is a file of authorities for https; `who` returns the credentials.
     """
     url = urlsplit(base_url)
     endpoint = endpoint_at(url, config, trusted)

@@ -33,12 +33,7 @@ _SOCKET_OPTIONS = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCK
 
 
 class PatientSocket(socket.socket):
-    """A plain connection with time limits.
-
-    Args:
-        plain: Connected; must not be used any more.
-        patience: Time limits of this connection.
-    """
+    """A plain connection with time limits. `plain` must not be used any more."""
 
     def __init__(self, plain: socket.socket, patience: RequestPatience) -> None:
         waits = plain.gettimeout()
@@ -101,9 +96,7 @@ def _send(
 class Transport(URLLib3Session):
     """boto3's HTTP client, over sockets with time limits. Thread-safe.
 
-    Args:
-        config: The time limits, and how many connections.
-        verify: File of certificates to trust; None: boto3's own.
+    `verify` is a file of certificates to trust; None: boto3's own.
     """
 
     def __init__(self, config: S3Config, verify: str | None) -> None:

@@ -61,23 +61,13 @@ class _Upload(NamedTuple):
 
 
 class S3Uploads:
-    """Sends objects, and finds unfinished uploads. Thread-safe.
-
-    Args:
-        client: Client of boto3.
-        config: The bucket, and the sizes of parts.
-    """
+    """Sends objects, and finds unfinished uploads. Thread-safe."""
 
     def __init__(self, client: S3Client, config: S3Config) -> None:
         self._client, self._config = client, config
 
     def send(self, full: str, source: Source, on_progress: OnProgress) -> None:
-        """Send an object. See `ObjectStore.write`.
-
-        Raises:
-            BotoCoreError, ClientError: from the client.
-            BlobSyncError: from the source.
-        """
+        """Send an object. See `ObjectStore.write`."""
         if source.size_bytes <= self._config.multipart_bytes:
             watched = SerialProgress(on_progress)
             self._send_whole(full, source, watched)
@@ -87,11 +77,7 @@ class S3Uploads:
             self._send_in_parts(full, source, SerialProgress(on_progress), None)
 
     def unfinished(self, full_prefix: str) -> Iterator[UnfinishedUpload]:
-        """Unfinished uploads of keys with a prefix. Their age is by the store's clock.
-
-        Raises:
-            BotoCoreError, ClientError: from the client.
-        """
+        """Unfinished uploads of keys with a prefix. Their age is by the store's clock."""
         pages = self._client.get_paginator("list_multipart_uploads").paginate(
             Bucket=self._config.bucket, Prefix=full_prefix
         )
@@ -106,11 +92,7 @@ class S3Uploads:
                 raise
 
     def abandon(self, full: str, upload_id: str) -> bool:
-        """Remove an unfinished upload and its parts. False: it does not exist any more.
-
-        Raises:
-            BotoCoreError, ClientError: from the client.
-        """
+        """Remove an unfinished upload and its parts. False: it does not exist any more."""
         try:
             self._client.abort_multipart_upload(Bucket=self._config.bucket, Key=full, UploadId=upload_id)
         except ClientError as exc:

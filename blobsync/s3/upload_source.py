@@ -28,11 +28,7 @@ class Source:
         self.size_bytes = len(data) if data is not None else os.fstat(fd).st_size
 
     def at(self, offset: int, most: int) -> bytes:
-        """Some bytes from `offset` on; none at the end.
-
-        Raises:
-            LocalStoreError: the file cannot be read.
-        """
+        """Some bytes from `offset` on; none at the end."""
         if self._data is not None:
             return self._data[offset : offset + most]
         try:
@@ -41,11 +37,7 @@ class Source:
             raise LocalStoreError(f"{self._what} cannot be read for its upload: {exc}") from exc
 
     def check_unchanged(self) -> None:
-        """Check that the file is as it was when it was opened.
-
-        Raises:
-            LocalStoreError: a process wrote to it.
-        """
+        """Check that the file is as it was when it was opened. LocalStoreError if a process wrote to it."""
         if self._found is None:
             return
         now = os.fstat(self._fd)
@@ -58,11 +50,7 @@ class Source:
 
 @contextmanager
 def opened(data: bytes | Path) -> Iterator[Source]:
-    """Open the source of an upload.
-
-    Raises:
-        LocalStoreError: the file does not exist, or cannot be read.
-    """
+    """Open the source of an upload. LocalStoreError if it does not exist, or cannot be read."""
     if isinstance(data, bytes):
         yield Source(data, -1, "bytes in memory")
         return

@@ -26,9 +26,7 @@ class _Damage:
     """What is known of one object.
 
     Attributes:
-        reason: Of its last failure.
         listed: When it was written and its size, before the last download; None: the bucket was not asked.
-        tries: Number of downloads with wrong bytes in a row.
         due_s: When it is downloaded again if it does not change.
     """
 
@@ -39,13 +37,7 @@ class _Damage:
 
 
 class DamagedObjects:
-    """See the module.
-
-    Args:
-        store: The bucket.
-        first_wait: Wait after the first download with wrong bytes.
-        clock_s: Never set back.
-    """
+    """See the module."""
 
     def __init__(
         self, store: ObjectStore, first_wait: timedelta, clock_s: Callable[[], float] = time.monotonic
@@ -57,9 +49,7 @@ class DamagedObjects:
     def refuse_unchanged(self, key: str) -> None:
         """Call it before a download that nobody waits for.
 
-        Raises:
-            CorruptBlobError: the object has not changed since its bytes were found wrong.
-            BlobSyncError: see `ObjectStore.list`.
+        CorruptBlobError if the object has not changed since its bytes were found wrong.
         """
         with self._lock:
             damage = self._found.get(key)

@@ -49,10 +49,7 @@ _SLOWEST_BYTES_PER_S = 64 << 10
 class Inspection:
     """Result of a look.
 
-    Attributes:
-        known: The release.
-        missing: What it lacks. Empty: it is complete, and kept.
-        asked_store: True if the object store was asked, and answered.
+    It is complete, and kept, if nothing is missing. `asked_store`: the object store was asked, and answered.
     """
 
     known: Release
@@ -64,14 +61,6 @@ def inspect(store: ObjectStore, local: LocalStore, job: FindMissing) -> Inspecti
     """Find what a release lacks on this host. If nothing is missing, the release is kept.
 
     The caller must protect the release from collection before, so that its objects stay.
-
-    Args:
-        store: The source of manifest and layout, if they are not here.
-        local: The local store.
-        job: The release.
-
-    Raises:
-        BlobSyncError: see `fetch_manifest`, `fetch_layout` and `LocalStore`.
     """
     found = job.known if job.known is not None else local.kept(job.ref)
     if found is not None and not job.fresh_layout:
@@ -120,20 +109,7 @@ Ended = Callable[[Arrival | BaseException], None]
 
 
 class Transfers:
-    """Fetches objects. Thread-safe.
-
-    Args:
-        store: The source.
-        local: The destination.
-        pool: Its threads fetch.
-        throttle: Waits, to keep below a bandwidth.
-        damage: Objects that are not fetched again while they do not change.
-
-    Attributes:
-        pool: See above.
-        arrivals: Counts what arrives.
-        damage: See above.
-    """
+    """Fetches objects. Thread-safe."""
 
     def __init__(
         self,
@@ -150,13 +126,8 @@ class Transfers:
     def fetch(self, job: Fetch, ended: Ended) -> None:
         """Fetch one object. Wrong bytes are fetched a second time before they are an error.
 
-        Args:
-            job: The object.
-            ended: Called with the result, or with an error of `ObjectStore.copy`, `LocalStore.receive`,
-                `Incoming.install`, or a SyncerClosedError.
-
-        Raises:
-            SyncerClosedError: the pool was closed.
+        `ended` is called with the result, or with an error of `ObjectStore.copy`, `LocalStore.receive`,
+        `Incoming.install`, or a SyncerClosedError. SyncerClosedError is raised if the pool was closed.
         """
         key = keys.stored(job.item)
 
@@ -251,14 +222,7 @@ class Transfers:
 
 
 class _Chunks:
-    """The chunks of one blob. A few are submitted at a time, so that memory does not grow with the blob.
-
-    Args:
-        transfers: Copies them.
-        job: The blob.
-        incoming: Its file.
-        ended: See `Ended`.
-    """
+    """The chunks of one blob. A few are submitted at a time, so that memory does not grow with the blob."""
 
     def __init__(self, transfers: Transfers, job: Fetch, incoming: Incoming, ended: Ended) -> None:
         self._transfers, self._order, self._incoming, self._ended = transfers, job.order, incoming, ended

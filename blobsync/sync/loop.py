@@ -46,13 +46,6 @@ class SyncLoop:
     """See the module. Every method except `run` may be called on any thread, and returns at once.
 
     Args:
-        local: The local store.
-        inspect: Finds what a release lacks; blocks.
-        transfers: Fetches objects.
-        looks: Threads for looks.
-        holds: Protects wanted releases.
-        waits: Calls of `ensure`.
-        retry: Back-off of each look and fetch.
         look_every_s: Interval between two looks at a ready release.
         fetches: Limit of objects that are fetched at the same time; doubled if a call of `ensure` needs it.
     """

@@ -66,12 +66,7 @@ class Lanes(Generic[Item]):
 
 
 class DaemonPool:
-    """Runs calls on up to `size` daemon threads, which are started when they are needed.
-
-    Args:
-        size: Limit of threads.
-        name: Threads are named `<name>-<number>`.
-    """
+    """Runs calls on up to `size` daemon threads, which are started when they are needed."""
 
     def __init__(self, size: int, name: str) -> None:
         self.size = size
@@ -87,8 +82,7 @@ class DaemonPool:
     ) -> Future[Result]:
         """Run `call` soon; see `Lanes`. If no thread can be started, the future has a NoThreadError.
 
-        Raises:
-            SyncerClosedError: the pool was closed.
+        SyncerClosedError if the pool was closed.
         """
         future: Future[Result] = Future()
         with self._changed:

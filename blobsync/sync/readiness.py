@@ -42,10 +42,7 @@ class ReleaseState(StrEnum):
 class Failure:
     """Why the last try of something failed.
 
-    Attributes:
-        state: State of a release with this failure.
-        reason: For people.
-        of_disk: True if the local disk failed, not the object store.
+    `state` is that of a release with it; `of_disk`: the local disk failed, not the object store.
     """
 
     state: ReleaseState
@@ -164,13 +161,9 @@ def readiness_of(
 ) -> ReleaseReadiness:
     """State of a release.
 
-    Args:
-        ref: The release.
-        known: The release with its manifest; None: the manifest was not read yet.
-        missing_files: Files that were missing at the last look; None: the release is complete.
-        look: Why the last look failed; None: it did not.
-        fetches: Names of the missing objects, with the failure of the last try of each.
-        packs: Names of those that are packs.
+    `known` is None until its manifest was read, `missing_files` None if it is complete. `look` is the failure
+    of the last look, `fetches` has the missing objects with the failure of the last try of each, and `packs`
+    those of them that are packs.
     """
     count = 0 if known is None else known.record.file_count
     if missing_files is None:

@@ -69,10 +69,7 @@ class Scrubber:
     """The thread. `progress` may be read on any thread.
 
     Args:
-        local: The store to scrub.
         interval: Time between the starts of two rounds, for all processes that share the store.
-        bytes_per_s: Limit of the rate; None: no limit.
-        stopping: Ends the thread.
         damaged: Called on this thread with the name of each object that did not pass, or with the digest of a
             release whose manifest or layout did not; see `ScrubProgress.damaged_objects`.
     """
@@ -196,11 +193,6 @@ class ScrubTurn:
     """A file in the store that contains when the last whole round began, locked while a round runs.
 
     A store without such a file is new: all its objects were verified recently.
-
-    Args:
-        path: Path of the file.
-        interval_s: Time between the starts of two rounds.
-        now_s: Seconds of a clock that survives restarts. If it is set back, the next round begins early.
     """
 
     def __init__(self, path: Path, interval_s: float, now_s: Callable[[], float] = time.time) -> None:
@@ -222,11 +214,7 @@ class ScrubTurn:
 
     @contextmanager
     def taken(self) -> Iterator[bool]:
-        """Yield True if a round is due and no other process scrubs. Then note that the round was completed.
-
-        Raises:
-            OSError: the file cannot be opened.
-        """
+        """Yield True if a round is due and no other process scrubs. Then note that it was completed."""
         with self._open(0) as fd:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

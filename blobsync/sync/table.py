@@ -39,10 +39,8 @@ _RECOUNT_S = 1.0
 class FindMissing:
     """Find what a release lacks.
 
-    Attributes:
-        ref: The release.
-        known: The release with manifest and layout. None: they are read, from the disk if it was kept.
-        fresh_layout: Read the layout from the object store again, because a pack in it cannot be fetched.
+    `known` None: manifest and layout are read, from the disk if it was kept. `fresh_layout`: read the layout
+    from the object store again, because a pack in it cannot be fetched.
     """
 
     ref: ReleaseRef
@@ -101,11 +99,9 @@ class SyncTable:
     """The state of one syncer.
 
     Args:
-        retry: Waits after failures.
         look_every_s: Interval between two looks at a ready release: a file may have been removed.
         urgent_fetches: Number of fetches beyond the limit of `start_due`, if calls of `ensure` wait for
             them. For looks the number is one.
-        rng: Uniform in [0, 1).
     """
 
     def __init__(
@@ -138,9 +134,7 @@ class SyncTable:
     def want(self, refs: Collection[ReleaseRef], now_s: float) -> None:
         """Replace the wanted set. A new release ends every back-off, since its objects may help the others.
 
-        Args:
-            refs: If it is a sequence, objects of earlier releases are fetched before those of later ones.
-            now_s: The time.
+        Of a sequence, the objects of earlier releases are fetched first.
         """
         ordered = isinstance(refs, Sequence)
         orders = {ref: place if ordered else 0 for place, ref in reversed(list(enumerate(refs)))}

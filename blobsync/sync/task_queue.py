@@ -29,11 +29,8 @@ class TaskTimes:
 
     Attributes:
         order: The lowest runs first.
-        due_s: Earliest time to run it.
         running: True from `take` until `ended`.
-        failures: Number of failures in a row.
         first_failed_s: Time of the first failure in a row with the same state.
-        failure: The last failure.
         stamp: Number of its valid entry in a heap; older entries are skipped.
         again_s: Set if it was moved while it ran: the time when it is due again.
     """
@@ -115,9 +112,7 @@ class TaskQueue(Generic[Key]):
     def take(self, now_s: float, free: int) -> list[Key]:
         """Tasks to run now, lowest order first, then fewest failures. They count as running.
 
-        Args:
-            now_s: The time.
-            free: Limit of tasks; urgent ones may exceed it. Below 0 while running urgent tasks exceed it.
+        At most `free`, but urgent ones may exceed it. It is below 0 while running urgent tasks exceed it.
         """
         while self._later and self._later[0][0] <= now_s:
             _, _, stamp, key = heapq.heappop(self._later)
@@ -155,13 +150,7 @@ class TaskQueue(Generic[Key]):
 
 
 class BackOffs:
-    """The back-offs of all queues. When the store or the disk works again, those that it caused end.
-
-    Args:
-        retry: The waits.
-        rng: Uniform in [0, 1).
-        queues: The queues of the tasks.
-    """
+    """The back-offs of all queues. When the store or the disk works again, those that it caused end."""
 
     def __init__(self, retry: RetryPolicy, rng: Callable[[], float], *queues: TaskQueue[Any]) -> None:
         self._retry, self._rng, self._queues = retry, rng, queues
@@ -223,12 +212,7 @@ class BackOffs:
 
 
 class DiskWatch:
-    """When to test whether a failed disk works again: less and less often.
-
-    Args:
-        retry: Waits between tests.
-        rng: Uniform in [0, 1).
-    """
+    """When to test whether a failed disk works again: less and less often."""
 
     def __init__(self, retry: RetryPolicy, rng: Callable[[], float] = random.random) -> None:
         self._retry, self._rng = retry, rng
@@ -237,12 +221,7 @@ class DiskWatch:
         """Time of the next test; None while the disk works."""
 
     def is_due(self, ok: bool, now_s: float) -> bool:
-        """True if the disk must be tested now. Then the next test is scheduled.
-
-        Args:
-            ok: True if the disk works, as far as known.
-            now_s: The time.
-        """
+        """True if the disk must be tested now. Then the next test is scheduled."""
         if ok:
             self._questions, self.due_s = 0, None
             return False

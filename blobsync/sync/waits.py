@@ -39,12 +39,7 @@ Result = TypeVar("Result")
 
 
 class EnsureCall:
-    """One call of `ensure`.
-
-    Args:
-        ref: The release.
-        until_s: Its deadline, by the monotonic clock.
-    """
+    """One call of `ensure`, until the deadline `until_s` by the monotonic clock."""
 
     def __init__(self, ref: ReleaseRef, until_s: float) -> None:
         self.ref = ref
@@ -94,8 +89,7 @@ class EnsureCall:
     def complete(self) -> None:
         """Wait for the next look that finds the release complete.
 
-        Raises:
-            BlobSyncError: the error that ended the wait, or the last failure when the time is over.
+        Raises the error that ended the wait, or the last failure when the time is over.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._error or self._complete, self._left_s())
@@ -108,8 +102,7 @@ class EnsureCall:
     def result(self, call: Future[Result]) -> Result:
         """Wait for a call on another thread, which may hang.
 
-        Raises:
-            BlobSyncError: see `complete`, or the error of the call.
+        Raises as `complete`, or the error of the call.
         """
         try:
             return call.result(self._left_s())
@@ -171,9 +164,7 @@ class EnsureCalls:
     def open(self, ref: ReleaseRef, until_s: float) -> Iterator[EnsureCall]:
         """Wait for a release. Errors of the object store in the `with` are raised as those of the release.
 
-        Raises:
-            SyncerClosedError: the syncer was closed.
-            ReleaseAbsentError, ReleaseCorruptError: in place of the errors of the object store.
+        SyncerClosedError if the syncer was closed.
         """
         wait = EnsureCall(ref, until_s)
         with self._lock:
@@ -207,11 +198,7 @@ class EnsureCalls:
 
 
 class Holds:
-    """Protects wanted and pinned releases from collection: keeps the list of this session up to date.
-
-    Args:
-        local: The store.
-    """
+    """Protects wanted and pinned releases from collection: keeps the list of this session up to date."""
 
     def __init__(self, local: LocalStore) -> None:
         self._local = local
@@ -238,12 +225,8 @@ class Holds:
     def pin(self, ref: ReleaseRef, until_s: float) -> None:
         """Protect a release, wanted or not, until `unpin` was called as often as `pin`.
 
-        Args:
-            ref: The release.
-            until_s: Limit of the wait for others that write or have locked the store, by `time.monotonic`.
-
-        Raises:
-            LocalStoreError: the disk failed, or time ran out; the release is not pinned.
+        Waits until `until_s` by `time.monotonic` for others that write or have locked the store.
+        LocalStoreError if the disk failed, or time ran out; the release is not pinned then.
         """
         self._count(ref, 1)
         try:

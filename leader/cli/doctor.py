@@ -20,13 +20,7 @@ from leader.zookeeper.session import ZooKeeperSession
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result of one check.
-
-    Args:
-        check: What was checked.
-        ok: True when there is no problem.
-        detail: What was found, and what to do about it.
-    """
+    """Result of one check. `detail` says what was found, and what to do about it."""
 
     check: str
     ok: bool

@@ -62,8 +62,7 @@ _EXITS = {
 class Election:
     """The election that a command uses.
 
-    Args:
-        as_json: True: print JSON on stdout, one document for each call of `say`.
+    `as_json`: print JSON on stdout, one document for each call of `say`.
     """
 
     session: ZooKeeperSession

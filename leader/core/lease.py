@@ -51,10 +51,8 @@ class SessionFacts:
         session_id: Id of the session. Kept while the connection is broken; None after the session is lost.
         generation: Rises when the connection breaks, and once more when the session is then lost. So while it
             is equal, the connection did not break.
-        is_connected: True when there is a connection.
         alive_since: The session liveness: from this time on the session lives for at least `timeout`. None if
             unknown.
-        timeout: The session timeout that the server granted.
     """
 
     session_id: int | None = None
@@ -70,10 +68,8 @@ class SessionLiveness:
     All times are of one clock, that of the session's owner.
 
     Any thread may read `facts` without a lock, because it is replaced in one assignment. kazoo's connection
-    thread and the driver threads replace it, one at a time.
-
-    Args:
-        timeout: The requested session timeout. It is used until a server grants one.
+    thread and the driver threads replace it, one at a time. Until a server grants one, `timeout` is the
+    requested session timeout.
     """
 
     def __init__(self, timeout: timedelta = timedelta(0)) -> None:
@@ -170,11 +166,9 @@ class LeadershipLease:
     """The leadership lease: the lock is certain until session liveness plus session timeout, less a margin.
 
     Driver thread only, except `stands`, `remaining` and `proof_age`. Any thread may call these. They take no
-    lock: each reads the hold and the session facts once, and then the clock.
-
-    Args:
-        margin: How long before the session can end the lock counts as lost.
-        any_connection: True when the lock is kept after the connection broke (`SuspendedPolicy.SESSION`).
+    lock: each reads the hold and the session facts once, and then the clock. `margin`: how long before the
+    session can end the lock counts as lost. `any_connection`: the lock is kept after the connection broke
+    (`SuspendedPolicy.SESSION`).
     """
 
     def __init__(
@@ -199,8 +193,7 @@ class LeadershipLease:
     def proven(self, submitted: timedelta) -> bool:
         """Note a committed write of this participant that was sent at `submitted`.
 
-        Returns:
-            False if the answer came after the deadline, so that the hold is over.
+        False if the answer came after the deadline, so that the hold is over.
         """
         now = self._clock()
         if self.hold is not None and now >= self._deadline(self._liveness.facts):
@@ -212,8 +205,7 @@ class LeadershipLease:
     def begin(self, generation: int) -> bool:
         """Begin a hold of the lock, which was won on the connection `generation`.
 
-        Returns:
-            False if the lock cannot be held: that connection broke, or the last proof that counts is too old.
+        False if it cannot be held: that connection broke, or the last proof that counts is too old.
         """
         hold = LockHold(self._session_id, generation)
         self.hold = hold if self._is_certain(hold) else None

@@ -68,14 +68,8 @@ class FlinkTerm:
 class Component:
     """See the module.
 
-    Args:
-        name: Name of the component, for logs.
-        path: Path of the node.
-        session: The elector's session. None: nothing is published, for an elector without ZooKeeper.
-        post: Puts a job into the inbox of the thread `leader-service`.
-        present: Returns the present term.
-        abdicate: Ends the term, for this reason.
-        clock: Times the retries.
+    Without a `session`, for an elector without ZooKeeper, nothing is published. `post` puts a job into the
+    inbox of the thread `leader-service`; `present` returns the present term.
     """
 
     def __init__(

@@ -58,9 +58,7 @@ class LeaderView:
 class Knowledge:
     """The present view, and the newest node that was ever read.
 
-    Args:
-        view: The present view.
-        highest: Epoch of the newest node, and the transaction that created that node.
+    `highest`: its epoch, and the transaction that created it.
     """
 
     view: LeaderView

@@ -78,9 +78,6 @@ class MemorySession:
     """One participant's session; see `leader.runtime.driver.Session`. Any thread may use it.
 
     Listeners are called under the election's lock.
-
-    Args:
-        election: The election in which sessions are opened.
     """
 
     answer_limit = timedelta(seconds=1)

@@ -118,13 +118,7 @@ class EpochFile:
 
     The lock is a kernel lock (flock) on a second file, `<name>.lock`. It ends when the process ends, also
     after a crash, and also if children of the process live on. It works on one machine, and not on a network
-    file system.
-
-    Args:
-        path: Path of the file. It is created with the first epoch; its folder must exist.
-
-    Raises:
-        ElectionConfigError: The folder does not exist.
+    file system. The file is created with the first epoch; its folder must exist (ElectionConfigError).
     """
 
     def __init__(self, path: Path) -> None:
@@ -134,10 +128,7 @@ class EpochFile:
         self._lock_fd: int | None = None
 
     def lock(self) -> int:
-        """Exclude other processes until `unlock`.
-
-        Returns:
-            The highest epoch so far; 0 if there was none.
+        """Exclude other processes until `unlock`. Returns the highest epoch so far; 0 if there was none.
 
         Raises:
             ElectionStateError: Another process holds the lock.

@@ -259,11 +259,7 @@ _FIRST_SESSION = 0x1000
 
 
 class MemoryZooKeeper:
-    """See the module.
-
-    Args:
-        clock: Source of the nodes' modification times.
-    """
+    """See the module."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -296,10 +292,7 @@ class MemoryZooKeeper:
     def write(self, request: rq.Write, session_id: int = 0) -> Any:
         """Commit a write. Session 0 stands for an operator without a session, who owns no ephemeral nodes.
 
-        Raises:
-            ZooKeeperUnavailableError: The session is over; nothing was changed.
-            RefusedError: See `leader.protocol.requests`.
-            TransactionFailedError: See `leader.protocol.requests`.
+        If the session is over, ZooKeeperUnavailableError, and nothing was changed.
         """
         if session_id and session_id not in self.sessions:
             raise ZooKeeperUnavailableError("the session is over")
@@ -318,25 +311,13 @@ class MemoryZooKeeper:
 
 
 class MemoryConnection:
-    """One client's connection: it answers requests and reports watches.
-
-    Args:
-        zookeeper: The server.
-        session_id: A session of that server.
-        on_watch: Called when a watch fires, with its path, and True if the node is gone.
-    """
+    """One client's connection: it answers requests and reports watches."""
 
     def __init__(self, zookeeper: MemoryZooKeeper, session_id: int, on_watch: OnWatch) -> None:
         self._zookeeper, self.session_id, self._on_watch = zookeeper, session_id, on_watch
 
     def answer(self, request: rq.Request) -> Any:
-        """Answer one request.
-
-        Raises:
-            ZooKeeperUnavailableError: The session is over.
-            RefusedError: See `leader.protocol.requests`.
-            TransactionFailedError: See `leader.protocol.requests`.
-        """
+        """Answer one request. ZooKeeperUnavailableError if the session is over."""
         if self.session_id not in self._zookeeper.sessions:
             raise ZooKeeperUnavailableError("the session is over")
         if isinstance(request, rq.Read):

@@ -15,7 +15,6 @@ class Pause:
 
     Args:
         leader_id: The leader at that time. During the pause, only this participant may lead.
-        reason: Why; text for people.
     """
 
     leader_id: str
@@ -29,7 +28,6 @@ class Switchover:
     Args:
         to: Id of the participant that takes the lead; empty: the next in line.
         epoch: The epoch that must end.
-        reason: Why; text for people.
     """
 
     to: str

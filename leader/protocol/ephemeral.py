@@ -21,10 +21,8 @@ _TRIES = 4
 class EphemeralNode:
     """See the module. Only one thread may run its steps at a time.
 
-    Args:
-        path: Path of the node. A missing parent is created.
-        raise_if_foreign: Called with the content of another session's node. Raises if that node must not be
-            replaced.
+    Creates a missing parent. `raise_if_foreign` is called with the content of another session's node, and
+    raises if that node must not be replaced.
     """
 
     def __init__(self, path: str, raise_if_foreign: Callable[[bytes], None] = lambda _data: None) -> None:
@@ -41,15 +39,9 @@ class EphemeralNode:
     ) -> r.Steps[r.RequestRefusedError | None]:
         """Write the node, or correct it. A correct node that this session wrote is only read.
 
-        Args:
-            data: Required content.
-            session_id: The present session. It must own the node.
-            fences: Checks in the transaction of each write.
-            watch: True: the last step is a read that finds the node correct and watches it. False: nothing
-                is read after a write.
-
-        Returns:
-            Why a fence refused the write; None if the node is correct.
+        Each write is one transaction with the checks `fences`. `watch`: the last step is a read that finds
+        the node correct and watches it; otherwise nothing is read after a write. Returns why a fence refused
+        the write; None if the node is correct.
 
         Raises:
             NotPermittedError: An access list forbids it.
@@ -80,11 +72,8 @@ class EphemeralNode:
         """Delete the node, if this object wrote it and the present session owns it.
 
         If another client replaces the node between the read and the delete, the new node may be deleted. Its
-        owner watches it, or reads it again later, and creates it again.
-
-        Args:
-            session_id: The present session. If another session wrote the node, ZooKeeper deletes the node
-                with that session, and no request is sent.
+        owner watches it, or reads it again later, and creates it again. If another session wrote the node,
+        ZooKeeper deletes it with that session, and no request is sent.
         """
         if self._wrote is not None and self._wrote[1] == session_id:
             with suppress(r.NodeMissingError, r.VersionMismatchError):

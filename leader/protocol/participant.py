@@ -138,9 +138,7 @@ class MemberNode:
 def yields_to(own: MemberNode, others: Iterable[MemberNode]) -> MemberNode | None:
     """Return the participant to which `own` yields: the best ready one, if its rank is better; else None.
 
-    Args:
-        own: Member node of the first in the queue.
-        others: Member nodes of the other participants in the queue.
+    `own` is the first in the queue, `others` are behind it.
     """
     ready = [member for member in others if member.rank.unready == 0 and not member.nofailover]
     best = min(ready, key=lambda member: member.rank, default=None)

@@ -34,7 +34,6 @@ class Stat:
     """What ZooKeeper stores about a node.
 
     Args:
-        version: Number of times the data was written since the node was created.
         owner: Session id of an ephemeral node's owner; 0 if persistent.
         created_zxid: Transaction that created it. Two nodes that had one path, one after the other, differ.
         modified_zxid: Transaction that last wrote it.
@@ -219,7 +218,6 @@ class TransactionFailedError(LeaderError):
 
     Attributes:
         index: Index of the operation, counted from 0.
-        cause: Why it was refused.
     """
 
     code = "transaction_failed"

@@ -125,11 +125,7 @@ def decode_leader(data: bytes, path: str) -> LeaderInfo:
 class ComponentInfo:
     """The address of one component of the leader.
 
-    Args:
-        participant_id: Id of the leader.
-        epoch: Epoch of its term.
-        session: Session id issued for this term; the same for all components.
-        address: Address that the component confirmed.
+    The session id is that of the term, the same for all components.
     """
 
     participant_id: str

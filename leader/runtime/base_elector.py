@@ -99,7 +99,6 @@ class BaseElector(ABC):
         No connection is needed yet: the driver thread tries again until it has joined, or until `close`.
 
         Raises:
-            ElectionStateError: The elector was closed.
             RuntimeError: The system cannot start another thread. The elector is now closed.
         """
         with self._lifecycle:

@@ -27,10 +27,7 @@ _log = structlog.get_logger(__name__)
 class Callbacks(InboxThread):
     """See the module, and `leader.core.participant.term.CallbackPort`. The driver never waits for it.
 
-    Args:
-        guard: Called before each term.
-        electable: Called at the start and at the end of each term.
-        post: Puts an event into the driver's inbox.
+    `post` puts an event into the driver's inbox.
     """
 
     def __init__(self, guard: Guard, electable: Electable, post: Callable[[m.Event], None]) -> None:

@@ -49,12 +49,9 @@ class InboxThread:
     `post` and `end` never block. Any thread may call them, also in a signal handler.
 
     Args:
-        name: Name of the thread.
         due_at: Returns the time of the next call of `expired`, or None. Called before the wait for each job,
             on the thread.
-        expired: Called on the thread when the time of `due_at` is reached.
         at_end: The last call on the thread, also if an exception ends it.
-        clock: Clock of `due_at`.
     """
 
     def __init__(
@@ -167,13 +164,9 @@ class Driver:
     """See the module. Without a connection, a core has a timer; when it is due, the session is healed first.
 
     Args:
-        core: The core to run.
-        session: Started by the caller, and closed by the caller.
         asking: Takes the function to call when a watch fires. Returns the function that runs steps to their
             end, on the driver's thread.
-        clock: Clock of the core's timer.
         journal: Flushed when the driver has no work.
-        name: Name of the thread.
         on_end: Called on the thread when the core has ended by itself or by force.
     """
 
@@ -204,8 +197,7 @@ class Driver:
     def start(self) -> None:
         """Start the thread. If the session is connected, the core gets the event `LinkUp`.
 
-        Raises:
-            RuntimeError: The system cannot start another thread. Posted work is dropped.
+        RuntimeError if the system cannot start another thread; posted work is dropped then.
         """
         self._session.add_listener(self._on_session)
         if self._session.liveness.facts.is_connected:
@@ -225,8 +217,7 @@ class Driver:
     def stop(self, timeout: timedelta) -> bool:
         """Wait until the core has ended by itself. When `timeout` is over, end it by force.
 
-        Returns:
-            False if it was ended by force: its latch node may exist until the session ends.
+        False if it was ended by force: its latch node may exist until the session ends.
         """
         if self.here or not self._thread.is_alive:
             return True

@@ -42,8 +42,7 @@ class Tls(NamedTuple):
 def _tls_context(tls: Tls) -> ssl.SSLContext:
     """Read the files at the start, while the process lives.
 
-    Raises:
-        OSError: A file is missing or is no certificate.
+    OSError if one is missing or is no certificate.
     """
     import ssl
 
@@ -62,12 +61,9 @@ class Ensemble:
 
     Args:
         hosts: `host:port,host:port`, each with its port; an IPv6 address without brackets.
-        tls: Files for TLS; None: the servers use no TLS.
-        clock: Returns seconds; must not stop while the machine sleeps.
 
     Raises:
         ValueError: A port is no number.
-        OSError: A file for TLS is missing, or is no certificate.
     """
 
     def __init__(self, hosts: str, tls: Tls | None, clock: Callable[[], float]) -> None:
@@ -84,9 +80,8 @@ class Ensemble:
     def close(self, handoff: Handoff, answer_limit_s: float) -> str | None:
         """Try to close the session at each server that accepts a connection.
 
-        Returns:
-            CLOSED or OVER; None if no server answered. After a close whose answer was lost, the next call
-            returns OVER.
+        Returns CLOSED or OVER; None if no server answered. After a close whose answer was lost, the next call
+        returns OVER.
         """
         if not self._known:
             self.resolve()
@@ -154,8 +149,7 @@ def _first_connection(
 ) -> tuple[int, socket.socket] | None:
     """Connect to all addresses at once and keep the first connection; the others are closed.
 
-    Returns:
-        Index in `addresses`, and the socket, in blocking mode; None if there is none within the limit.
+    Returns its index in `addresses` and its socket, in blocking mode; None if there is none in time.
     """
     pending = {sock: index for index, sock in enumerate(map(_begin, addresses)) if sock is not None}
     until = clock() + limit_s

@@ -60,17 +60,10 @@ class Watched(NamedTuple):
 
 
 def watch(watched: Watched, prepare: Callable[[], None]) -> Handoff | None:
-    """Wait for the end of the process.
+    """Wait for the end of the process. Returns the session to close, unless it had none or closed it itself.
 
-    Args:
-        watched: The process.
-        prepare: Called when a new session was read, while the process lives.
-
-    Returns:
-        The session to close; None if the process had none, or has closed it itself.
-
-    Raises:
-        OSError: The pidfd is not open.
+    `prepare` is called when a new session was read, while the process lives. OSError if the pidfd is not
+    open.
     """
     ledger, poll, open_ = Ledger(), select.poll(), True
     os.set_blocking(watched.pipe, False)
@@ -114,8 +107,7 @@ def end_session(
 ) -> str:
     """Try until the session is over, for the session timeout and `SLACK_S` at most.
 
-    Returns:
-        CLOSED, OVER or GAVE_UP.
+    Returns CLOSED, OVER or GAVE_UP.
     """
     timeout_s = handoff.timeout_ms / 1000
     until = clock() + timeout_s + SLACK_S

@@ -36,11 +36,7 @@ def handoff_line(handoff: Handoff) -> bytes:
 
 
 def read_line(line: bytes) -> Handoff | None:
-    """Return the session in a line; None for `FORGET`.
-
-    Raises:
-        MessageError: The line is neither.
-    """
+    """Return the session in a line; None for `FORGET`. MessageError if it is neither."""
     if line == FORGET.rstrip():
         return None
     words = line.decode("ascii", "replace").split(" ")
@@ -77,8 +73,7 @@ def frame(payload: bytes) -> bytes:
 def frame_length(prefix: bytes) -> int:
     """Return the length of the payload that follows.
 
-    Raises:
-        WireError: The length is negative or above `LONGEST_FRAME_BYTES`.
+    WireError if it is negative or above `LONGEST_FRAME_BYTES`.
     """
     length: int = struct.unpack(">i", prefix)[0]
     if not 0 <= length <= LONGEST_FRAME_BYTES:
@@ -99,8 +94,7 @@ def attach_request(session_id: int, password: bytes, timeout_ms: int) -> bytes:
 def is_attached(answer: bytes, session_id: int) -> bool:
     """True when the server attached this connection to the session; False when the session is over.
 
-    Raises:
-        WireError: The answer is too short, or contains another session.
+    WireError if the answer is too short, or contains another session.
     """
     if len(answer) < _ANSWER_HEAD.size:
         raise WireError(f"an answer to a connection has {len(answer)} bytes")
@@ -120,8 +114,7 @@ def close_request() -> bytes:
 def is_closed(reply: bytes) -> bool:
     """True when this is the answer to `close_request`; ignore other replies (notifications).
 
-    Raises:
-        WireError: The reply is too short, or it is a refusal.
+    WireError if it is too short, or a refusal.
     """
     if len(reply) < _REPLY_HEADER.size:
         raise WireError(f"a reply has {len(reply)} bytes")

@@ -146,9 +146,7 @@ class TlsConfig:
 class Servers:
     """The parts of a connection string.
 
-    Args:
-        addresses: Host and port of each server, in order.
-        chroot: Absolute path below which all other paths are; empty if there is none.
+    The chroot is an absolute path below which all other paths are; empty if there is none.
     """
 
     addresses: tuple[tuple[str, int], ...]
@@ -158,9 +156,8 @@ class Servers:
 def read_hosts(text: str) -> Servers:
     """Parse a connection string.
 
-    Raises:
-        ElectionConfigError: It has a scheme, an empty or unreadable entry, a port that is not a number from 1
-            to 65535, or a chroot that `checked_root` refuses.
+    ElectionConfigError if it has a scheme, an empty or unreadable entry, a port that is not a number from 1
+    to 65535, or a chroot that `checked_root` refuses.
     """
     if not text.strip():
         raise ElectionConfigError("hosts is empty; give at least one host:port")
@@ -252,8 +249,7 @@ def default_access(config: ZooKeeperConfig) -> tuple[Access, ...] | None:
 def wanted_access(config: ZooKeeperConfig) -> tuple[Access, ...]:
     """Access list of a node that was created with this configuration, as ZooKeeper returns it.
 
-    Raises:
-        ElectionConfigError: This library does not know how ZooKeeper writes credentials of this scheme.
+    ElectionConfigError if it is not known how ZooKeeper writes credentials of this scheme.
     """
     if config.auth is None:
         return OPEN

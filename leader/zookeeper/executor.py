@@ -33,10 +33,8 @@ _REFUSALS: dict[type[Exception], type[rq.RequestRefusedError]] = {
 class SessionExecutor:
     """Runs steps over one session.
 
-    Args:
-        session: Started by the caller.
-        on_watch: Called on kazoo's connection thread when a watch fires, with its path, and True if the node
-            is gone. It must only enqueue.
+    `on_watch` is called on kazoo's connection thread when a watch fires, with its path, and True if the node
+    is gone. It must only enqueue.
     """
 
     def __init__(
@@ -134,9 +132,7 @@ class SessionExecutor:
 class Together:
     """The answers to several requests that were sent together, with the interface of one pending answer.
 
-    Args:
-        pending: What kazoo's `*_async` methods returned.
-        kept: Errors that are the answer to one request, and do not concern the connection.
+    The errors `kept` are the answer to one request, and do not concern the connection.
     """
 
     def __init__(self, pending: Sequence[Any], kept: tuple[type[Exception], ...]) -> None:

@@ -66,10 +66,8 @@ def first_failure(results: Sequence[Any]) -> tuple[int, Exception] | None:
     """Find the operation that made the transaction fail.
 
     kazoo returns failures and does not raise them. ZooKeeper answers with a failure for the other operations,
-    too: RolledBackError before the one that failed, RuntimeInconsistency after it.
-
-    Returns:
-        Index and error of the operation that failed, or None if the transaction was committed.
+    too: RolledBackError before the one that failed, RuntimeInconsistency after it. Returns index and error of
+    the operation that failed; None if the transaction was committed.
     """
     failures = [(index, result) for index, result in enumerate(results) if isinstance(result, Exception)]
     for index, error in failures:

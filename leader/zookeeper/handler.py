@@ -134,8 +134,7 @@ class Stream:
     def take(self, size: int) -> bytes | None:
         """Return `size` bytes if all have arrived; None: not yet, or never. Does not wait.
 
-        Raises:
-            OSError: The connection broke.
+        OSError if the connection broke.
         """
         if len(self._taken) < size:
             try:

@@ -31,7 +31,6 @@ class LinkWatch:
     """Computes how long the server may still be silent. Used by kazoo's connection thread alone.
 
     Args:
-        is_answer_due: Returns True while an answer to a request or a ping is missing.
         clock: In seconds; must continue while the machine sleeps.
     """
 
@@ -84,8 +83,6 @@ class Patience:
 
     Args:
         configured: The first limit. None: a third of the session timeout, for one round of all servers.
-        servers: Number of servers.
-        session_timeout: The requested one; `granted` replaces it.
     """
 
     def __init__(self, *, configured: timedelta | None, servers: int, session_timeout: timedelta) -> None:
@@ -119,8 +116,7 @@ def ready(
 ) -> tuple[list[Any], list[Any]]:
     """Wait like `select.select`, for any number of files. Files with bytes read ahead are ready at once.
 
-    Raises:
-        OSError: One of them is closed.
+    OSError if one of them is closed.
     """
     ahead = [file for file in readers if _holds_bytes(file)]
     if ahead:

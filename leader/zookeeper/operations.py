@@ -65,11 +65,7 @@ def read_participants(session: ZooKeeperSession, root: str) -> list[ParticipantV
 
 
 def read_latches(session: ZooKeeperSession, queue: str) -> list[ParticipantView]:
-    """Read a queue of latches without election (`LeaderLatch` or Curator), oldest first; the first one leads.
-
-    Raises:
-        ZooKeeperUnavailableError: No answer.
-    """
+    """Read a queue of latches without election (`LeaderLatch` or Curator), oldest first: it leads."""
     return read(session, lambda: latches_steps(queue))
 
 

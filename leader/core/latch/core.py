@@ -36,10 +36,7 @@ _PROGRESS = (m.SawSelf, m.Joined, m.Claimed, m.Proven)
 class LatchCore:
     """See the module. Only the driver calls it; any thread may call `lease.stands`.
 
-    Args:
-        queue: Path of the queue node.
-        data: Content of the latch node.
-        tell: The driver calls it with each report to the owner, in order. It must not block.
+    `tell` is called with each report to the owner, in order; it must not block.
     """
 
     def __init__(

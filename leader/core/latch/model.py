@@ -176,9 +176,8 @@ class LatchGone:
 class Claimed:
     """A committed write proved that the latch's node exists, while it was the oldest or became the oldest.
 
-    Args:
-        by_us: True if this participant sent the write, which also proves its session. False if it was the
-            hand-over of the participant before it.
+    `by_us`: this participant sent the write, which also proves its session. Else it was the hand-over of the
+    participant before it.
     """
 
     by_us: bool = True

@@ -32,8 +32,7 @@ class Claimant(Protocol):
     def withdraw(self, path: str) -> r.Steps[bool]:
         """Delete `path`, the latch's node, in one transaction with the other writes that release the lock.
 
-        Returns:
-            False if nothing was deleted: then the latch deletes its node alone.
+        False if nothing was deleted: then the latch deletes its node alone.
         """
 
 

@@ -23,9 +23,7 @@ _PROOFS_BEFORE_READ = 4  # a leader reads again after so many proofs which latch
 class EpochClaimant:
     """See `leader.core.latch.steps.Claimant`.
 
-    Args:
-        newest_schema: See `ElectionConfig.newest_schema`.
-        hanging: Returns which call of guard or electable hangs, or None. While one hangs, no epoch is taken.
+    While `hanging` names a call of guard or electable that hangs, no epoch is taken.
     """
 
     def __init__(
@@ -245,9 +243,8 @@ class EpochClaimant:
     def _read_epoch(self) -> r.Steps[tuple[EpochRecord, int]]:
         """Returns the epoch node and its version; creates the node in a new election.
 
-        Raises:
-            RecordError: It holds no epoch record, or one of a schema that this process does not know.
-            EpochWentBackwardsError: Its epoch is below one that this process has read.
+        RecordError if it holds no epoch record, or one of an unknown schema; EpochWentBackwardsError if its
+        epoch is below one that this process has read.
         """
         path = self._paths.epoch
         try:

@@ -41,9 +41,7 @@ MAX_YIELDS = 3
 class Eligibility:
     """The rules before a claim. They only choose the claiming participant; epoch and guard still apply.
 
-    Args:
-        own: Returns this participant's present member node.
-        declines: Reset when a participant leads.
+    `own` returns this participant's present member node.
     """
 
     def __init__(self, paths: ElectionPaths, own: Callable[[], MemberNode], declines: DeclineTracker) -> None:
@@ -60,8 +58,7 @@ class Eligibility:
     def refresh(self) -> Steps[tuple[Control, int | None]]:
         """Read and watch the control node. A node that cannot be read counts as empty, also a forbidden one.
 
-        Returns:
-            Content and version of the control node; the version is None if it is missing or unreadable.
+        Returns its content and version; no version if it is missing or unreadable.
         """
         control, version = Control(), None
         try:
@@ -167,12 +164,7 @@ def read_members(paths: ElectionPaths, ids: list[str] | None = None) -> Steps[li
 
 
 class DeclineTracker:
-    """Compares a verdict with the other participants' member nodes. Reads them after a no or a degraded yes.
-
-    Args:
-        forced_takeover_after: How long every participant must decline before the best-ranked one leads all
-            the same; None: never.
-    """
+    """Compares a verdict with the others' member nodes. Reads these after a no or a degraded yes."""
 
     def __init__(
         self,

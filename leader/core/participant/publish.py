@@ -60,8 +60,7 @@ class MemberNodeKeeper:
     def ready(self, ready: bool, missing: int, missing_bytes: int, reasons: tuple[str, ...]) -> bool:
         """Note this participant's readiness. It may be not ready although `missing` is 0.
 
-        Returns:
-            True if it has become ready. A repeated "ready" leaves the guard's answer on the member node.
+        True if it has become ready. A repeated "ready" leaves the guard's answer on the member node.
         """
         rank = replace(
             self.member.rank, unready=0 if ready else 2, missing=missing, missing_bytes=missing_bytes
@@ -107,11 +106,8 @@ class MemberNodeKeeper:
     def keep(self, *, reread: bool = False) -> Steps[m.LatchVetoed | m.Poked | None]:
         """Write the member node, if it has changed.
 
-        Args:
-            reread: True to read the node even if `member` is as before: another client may have changed it.
-
-        Returns:
-            LatchVetoed if another participant has the same id; Poked if that is over; else None.
+        `reread`: read the node even if `member` is as before, since another client may have changed it.
+        Returns LatchVetoed if another participant has the same id; Poked if that is over; else None.
         """
         facts = self._session.liveness.facts
         session_id = facts.session_id
@@ -174,13 +170,8 @@ class Publisher:
     ) -> Steps[m.Published | m.LeaderNodeRefused | m.AbdicationAsked]:
         """Write or correct the leader node and watch it; find the successor; handle operators' requests.
 
-        Args:
-            leadership: The present term.
-            session_id: Of the present session, which owns the leader node.
-            node: This participant's latch node, if it holds the lock.
-
-        Returns:
-            Refused if it cannot lead on; AbdicationAsked if an operator asks it to step down; else Published.
+        `node` is this participant's latch, if it holds the lock. Returns Refused if it cannot lead on,
+        AbdicationAsked if an operator asks it to step down, else Published.
         """
         data = encode_leader(LeaderInfo(leadership.participant, leadership.epoch, session_id))
         leader_node = self._claimant.leader_node
@@ -210,10 +201,8 @@ class Publisher:
     ) -> Steps[Switchover | None]:
         """Check whether an operator asks this leader to step down; remove a request that is done or void.
 
-        `version` is that of the control node when `control` was read and its watch was set.
-
-        Returns:
-            The request for which this leader must step down now; None otherwise.
+        `version` is that of the control node when `control` was read and its watch was set. Returns the
+        request for which this leader must step down now.
         """
         wish = control.switchover
         if wish is None or version is None:

@@ -33,9 +33,8 @@ class CallbackPort(Protocol):
 class _Call:
     """A call that has not returned.
 
-    Args:
-        since: When it was requested. If an earlier call had not returned then: when that one was requested,
-            and once that one has returned, when it returned.
+    `since`: when it was requested, or, if an earlier call had not returned then, when that one was requested;
+    once that one has returned, when it returned.
     """
 
     epoch: int
