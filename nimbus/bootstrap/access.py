@@ -41,8 +41,7 @@ def build_access_follower(
 ) -> AccessFollower:
     """The follower, which updates the gate's tokens and checks the certificate.
 
-    Raises:
-        TokensFileError: the tokens file cannot be read.
+    Raises TokensFileError: the tokens file cannot be read.
     """
     path = settings.api.tokens_file
     file = None if path is None else TokensFile(path)
@@ -75,8 +74,7 @@ def build_grants(settings: Settings) -> Grants | None:
 def build_jwts(settings: Settings) -> JwtVerifier | None:
     """The verifier of the provider's signatures; None without a provider.
 
-    Raises:
-        InvalidConfigurationError: the extra is not installed.
+    Raises InvalidConfigurationError: the extra is not installed.
     """
     oidc, grants = settings.oidc, build_grants(settings)
     if oidc.issuer is None or grants is None:

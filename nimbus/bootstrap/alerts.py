@@ -23,8 +23,7 @@ from nimbus.ports import AlertNotSentError, AlertTarget
 def alert_targets(settings: Settings, environ: Mapping[str, str]) -> dict[str, AlertTarget]:
     """All targets, by name. Secrets are read from `environ` and files at each try.
 
-    Raises:
-        InvalidConfigurationError: one needs an extra that is not installed.
+    Raises InvalidConfigurationError: one needs an extra that is not installed.
     """
     if problems := missing_extras(settings):
         raise InvalidConfigurationError(problems)

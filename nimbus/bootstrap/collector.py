@@ -25,10 +25,7 @@ def build_collector(
 ) -> Collector:
     """The collector that the settings configure.
 
-    Args:
-        resources: Settings, ZooKeeper, S3, disk.
-        metrics: The collector's metrics.
-        leads: Whether this process leads now; None: it never leads, so it does not collect in the bucket.
+    `leads`: True while this process leads; None: it never leads, so it does not collect in the bucket.
     """
     settings, artifacts = resources.settings, resources.settings.artifacts
     state = TreeWholeState(calls_on(resources.session), settings.cluster.root)

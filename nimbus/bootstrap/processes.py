@@ -54,8 +54,7 @@ _POLL_S = 0.2
 def run_scheduler(settings: Settings) -> int:
     """Run a scheduler until a signal stops it. Returns the exit code.
 
-    Raises:
-        NimbusError, LeaderError, BlobSyncError: it cannot start; the message has the reason and the remedy.
+    Raises NimbusError, LeaderError, BlobSyncError: it cannot start; the message says why, and what to do.
     """
     from nimbus.bootstrap.scheduler import build_parts  # a worker does not need it
 
@@ -89,8 +88,7 @@ def run_scheduler(settings: Settings) -> int:
 def run_worker(settings: Settings) -> int:
     """Run a standalone worker until a signal stops it; its runners continue. Returns the exit code.
 
-    Raises:
-        InvalidConfigurationError: the configuration is that of a single scheduler.
+    Raises InvalidConfigurationError: the configuration is that of a single scheduler.
     """
     if settings.store_folder is not None:
         message = "is single: the worker of a single scheduler runs in its process; start `nimbus scheduler`"
@@ -205,8 +203,7 @@ class MetricsServer:
 def build_metrics_server(resources: Resources, registry: CollectorRegistry) -> MetricsServer | None:
     """The metrics server of a standalone worker; None if it is not configured.
 
-    Raises:
-        CertificateError: the files of `api.tls` cannot be used.
+    Raises CertificateError: the files of `api.tls` cannot be used.
     """
     settings, session = resources.settings, resources.session
     where = settings.worker.metrics_address
@@ -242,13 +239,7 @@ def add_sync_metrics(registry: CollectorRegistry, resources: Resources, syncer: 
 def create_metrics_app(
     registry: CollectorRegistry, gate: AccessGate, allowed_hosts: Iterable[str] = ()
 ) -> FastAPI:
-    """Build the application. Starts nothing.
-
-    Args:
-        registry: The metrics.
-        gate: Authenticates requests.
-        allowed_hosts: As in `nimbus.api.app.create_app`.
-    """
+    """Build the application. Starts nothing. The arguments are as of `nimbus.api.app.create_app`."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(authorize)])
     install(app)
     app.add_middleware(Authenticate, gate=gate)

@@ -268,8 +268,7 @@ def zookeeper_auth(settings: Settings) -> tuple[str, str] | None:
 def secret_provider(section: Secrets, environment: Mapping[str, str]) -> Provider | None:
     """The worker's provider of secrets.
 
-    Raises:
-        SecretError: a plug-in cannot be created, or a key of the provider is missing.
+    Raises SecretError: a plug-in cannot be created, or a key of the provider is missing.
     """
     match section.provider:
         case None:

@@ -85,11 +85,6 @@ def check_epochs(session: SqliteSession, root: str, file: Path) -> None:
     Later the election keeps the lock. Makes the root, so that a cluster has one before its first epoch.
     Epochs continue from those in the database, also if it was restored without the epoch file.
 
-    Args:
-        session: The session with the database.
-        root: The cluster's root.
-        file: The epoch file.
-
     Raises:
         ElectionStateError: another scheduler holds the file locked.
         ElectionConfigError: the file cannot be opened or locked.

@@ -103,11 +103,7 @@ def clusters(
 ) -> dict[str, ClusterTarget]:
     """The targets of a worker that accept drivers, by name.
 
-    Args:
-        targets: All targets.
-        configured: The same targets in the configuration.
-        schedulers: Returns the registered schedulers; drivers report to them, unless a target names others.
-        worker: The worker's section of the configuration.
+    Drivers report to the registered `schedulers`, unless a target names others.
     """
     # Late, because these are the clients of all kinds of clusters.
     from nimbus.worker.application import kubernetes as of_kubernetes

@@ -52,8 +52,7 @@ def build_exports(
 ) -> RunExports | None:
     """The exporter of traces and lineage, which works while this scheduler leads; None if not configured.
 
-    Raises:
-        InvalidConfigurationError: one needs an extra that is not installed.
+    Raises InvalidConfigurationError: one needs an extra that is not installed.
     """
     settings = resources.settings
     if problems := missing_extras(settings):

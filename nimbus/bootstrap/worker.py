@@ -65,8 +65,7 @@ def build_worker(
 ) -> Worker:
     """A worker that ends the process if its thread fails.
 
-    Raises:
-        TaskUserError: tasks cannot run as the users that the configuration names.
+    Raises TaskUserError: tasks cannot run as the users that the configuration names.
     """
     settings = resources.settings
     worker = settings.worker

@@ -74,8 +74,7 @@ class ReleasePreparer(Protocol):
     def prepare(self, release: ReleaseOf) -> PipelineSpec:
         """Fetch, verify and read a release.
 
-        Raises:
-            NimbusError: the release is not available; `code` goes into the command's outcome.
+        Raises NimbusError: the release is not available; `code` goes into the command's outcome.
         """
 
 

@@ -156,11 +156,8 @@ def versions_for(
 ) -> tuple[Version, ...]:
     """The versions that a read pins.
 
-    Args:
-        read: The read.
-        asked: The partitions that it needs.
-        dataset: What the leader keeps of it, which is newer than history; None: nothing is published.
-        history: Has the partitions that the leader no longer keeps.
+    `dataset` is what the leader keeps of it, which is newer than history; None: nothing is published. History
+    has the partitions that the leader no longer keeps.
 
     Raises:
         ReadError: see `chosen`.

@@ -68,13 +68,7 @@ class RunQueue:
         """True while no queued run can start, until a run or a limit changes."""
 
     def put(self, run: Ranked, needs: Places = Places.ALL, *, may_start: bool = True) -> None:
-        """Add or update a run that is not final.
-
-        Args:
-            run: The run.
-            needs: The places that it needs to go on.
-            may_start: False: if it is queued, it does not start now.
-        """
+        """Add or update a run that is not final. `needs`: the places that it needs to go on."""
         waited = run.id in self._ranks
         self.discard(run.id)
         self._take_places(run)

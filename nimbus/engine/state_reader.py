@@ -87,8 +87,7 @@ class StateReader:
     def read_on(self) -> None:
         """Read the next part of the state, until all parts are read.
 
-        Raises:
-            StoreUnavailableError: it could not be read; call `recover` to begin again.
+        Raises StoreUnavailableError: it could not be read; call `recover` to begin again.
         """
         if not self.state.is_loaded:
             with _garbage_collector_paused():
@@ -147,8 +146,7 @@ class StateReader:
     def look(self, batch: Iterable[e.Event]) -> None:
         """Read what has changed, once, however many events report it.
 
-        Raises:
-            StoreUnavailableError: it could not be read; call `recover` to read everything again.
+        Raises StoreUnavailableError: it could not be read; call `recover` to read everything again.
         """
         batch = tuple(batch)
         if any(isinstance(event, e.CommandsChanged) for event in batch):

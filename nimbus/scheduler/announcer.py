@@ -10,11 +10,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Protocol
 
 import structlog
 
-from blobsync import BlobSyncError, Readiness, ReplicaRecord
+from blobsync import BlobSyncError, Readiness, ReplicaBoard, ReplicaRecord
 from nimbus.ports import Clock
 from nimbus.scheduler.followers import Follower
 
@@ -31,27 +30,12 @@ MAX_NAMED = 1_000
 """Limit of releases in one record."""
 
 
-class Board(Protocol):
-    """The methods of `blobsync.ReplicaBoard` that are used here."""
-
-    def announce(self, record: ReplicaRecord) -> None:
-        """Write the record of this host."""
-
-    def withdraw(self, host: str) -> None:
-        """Remove the record of a host."""
-
-
 class ReplicaAnnouncer(Follower):
-    """Keeps this scheduler's record up to date.
+    """Keeps this scheduler's record up to date. `me` is the scheduler's id."""
 
-    Args:
-        board: Where records are written.
-        me: The scheduler's id.
-        readiness: Returns the verified releases, from memory.
-        clock: Gives the time of records, for people, and measures pauses.
-    """
-
-    def __init__(self, *, board: Board, me: str, readiness: Callable[[], Readiness], clock: Clock) -> None:
+    def __init__(
+        self, *, board: ReplicaBoard, me: str, readiness: Callable[[], Readiness], clock: Clock
+    ) -> None:
         super().__init__("nimbus-replicas", LONGEST_PAUSE_S, gather_s=LEAST_PAUSE_S)
         self._board, self._me, self._readiness, self._clock = board, me, readiness, clock
         self._said: tuple[str, ...] | None = None

@@ -37,12 +37,7 @@ class _Task:
 
 
 class Collector:
-    """Runs collections when they are due, one at a time.
-
-    Args:
-        clock: For intervals.
-        settle: See `SETTLE`; at most the interval.
-    """
+    """Runs collections when they are due, one at a time. `settle`: see `SETTLE`; at most the interval."""
 
     def __init__(self, clock: Clock, settle: timedelta = SETTLE) -> None:
         self._clock, self._settle_s = clock, settle.total_seconds()

@@ -34,10 +34,8 @@ class Follower(ABC):
 
     A look that fails is logged, and the next one follows: scheduling goes on without it.
 
-    Args:
-        thread: Name of the thread.
-        pause_s: Longest pause between two looks.
-        gather_s: Pause after the first signal, to collect more. The next signal ends it.
+    `pause_s` is the longest pause between two looks. After the first signal it waits for `gather_s`, or the
+    next signal, to collect more.
     """
 
     def __init__(self, thread: str, pause_s: float, gather_s: float = 0.0) -> None:
@@ -142,8 +140,7 @@ class TokensFile:
     def check(self) -> int | None:
         """The number of tokens in the file; None: there is no file.
 
-        Raises:
-            TokensFileError: the file cannot be read.
+        Raises TokensFileError: the file cannot be read.
         """
         try:
             return len(records.TOKENS.decode(self._path.read_bytes(), str(self._path)).tokens)
@@ -177,14 +174,7 @@ class TokensFile:
 
 
 class AccessFollower(Follower):
-    """Keeps the tokens of `gate` up to date.
-
-    Args:
-        store: The tokens of the cluster. Read only on this object's thread.
-        gate: Receives the tokens.
-        file: The tokens file of this scheduler.
-        files: Called every 10 s to check other files. Must not raise.
-    """
+    """Keeps the tokens of `gate` up to date. `files` are called every 10 s; they must not raise."""
 
     def __init__(
         self,

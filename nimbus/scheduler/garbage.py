@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
 
 import structlog
 
@@ -26,39 +25,14 @@ from blobsync import (
     collect_garbage,
     gc,
 )
+from nimbus.adapters.store.cluster import TreeWholeState
 from nimbus.config.sections import Artifacts
-from nimbus.domain.commands import (
-    ActivatePipeline,
-    CreateBackfill,
-    PublishRelease,
-    QueuedCommand,
-    StartRun,
-)
-from nimbus.domain.data.datasets import Dataset
+from nimbus.domain.commands import ActivatePipeline, CreateBackfill, PublishRelease, StartRun
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.ids import DatasetName
-from nimbus.domain.pipelines.catalog import PipelineRecord
 from nimbus.domain.runs.run import Run
 from nimbus.telemetry.daemon import GarbageMetrics, Outcome, Where
 
 _log = structlog.get_logger(__name__)
-
-
-class BucketCollector(Protocol):
-    """The signature of `blobsync.collect_garbage`."""
-
-    def __call__(
-        self,
-        store: ObjectStore,
-        keep: frozenset[ReleaseRef],
-        *,
-        policy: CollectionPolicy,
-        retry: RetryPolicy,
-        stopping: threading.Event,
-        may_delete: Callable[[], bool],
-        progress: Callable[[Progress], None],
-    ) -> CollectionReport:
-        """Condemn and delete."""
 
 
 def bucket_policy(artifacts: Artifacts) -> CollectionPolicy:
@@ -78,26 +52,19 @@ class BucketGarbage:
     no release has come into use since the collection began. A process that is suspended between the check and
     the request can still send that one request. It only names objects that had been garbage for the grace.
 
-    Args:
-        store: The bucket.
-        state: Reads the releases in use.
-        leads: Returns True while we lead; it becomes False by itself when leadership may have ended.
-        artifacts: The settings.
-        retry: The retry policy of calls to the store.
-        metrics: Receives the counts.
-        collect: Replaced in tests.
+    `leads` becomes False by itself when leadership may have ended.
     """
 
     def __init__(
         self,
         *,
         store: ObjectStore,
-        state: WholeState,
+        state: TreeWholeState,
         leads: Callable[[], bool],
         artifacts: Artifacts,
         retry: RetryPolicy,
         metrics: GarbageMetrics,
-        collect: BucketCollector = collect_garbage,
+        collect: Callable[..., CollectionReport] = collect_garbage,
     ) -> None:
         self._store, self._state, self._leads = store, state, leads
         self._policy, self._retry = bucket_policy(artifacts), retry
@@ -150,17 +117,10 @@ class BucketGarbage:
 
 
 class LocalGarbage:
-    """Collections on this disk. A deleted release is fetched again when it is needed again.
-
-    Args:
-        store: The local store of this daemon.
-        state: Reads the releases in use.
-        artifacts: The settings.
-        metrics: Receives the counts.
-    """
+    """Collections on this disk. A deleted release is fetched again when it is needed again."""
 
     def __init__(
-        self, *, store: LocalStore, state: WholeState, artifacts: Artifacts, metrics: GarbageMetrics
+        self, *, store: LocalStore, state: TreeWholeState, artifacts: Artifacts, metrics: GarbageMetrics
     ) -> None:
         self._store, self._state, self._metrics = store, state, metrics
         self._grace = artifacts.local_gc_grace
@@ -211,30 +171,6 @@ def _outcome(report: CollectionReport) -> Outcome:
     return "postponed" if report.postponed else "done"
 
 
-class WholeState(Protocol):
-    """Reads of complete state.
-
-    All raise StoreUnavailableError, or UnreadableRecordError when a record is of a newer version, or broken:
-    the releases that it names may be in use.
-    """
-
-    def all_commands(self) -> tuple[QueuedCommand, ...]:
-        """Commands that wait."""
-        ...
-
-    def all_pipelines(self) -> tuple[PipelineRecord, ...]:
-        """The catalog."""
-        ...
-
-    def all_runs(self) -> tuple[Run, ...]:
-        """Live and recently finished runs."""
-        ...
-
-    def dataset(self, name: DatasetName) -> Dataset | None:
-        """A dataset; None: nothing was published."""
-        ...
-
-
 class NothingKnownError(NimbusError):
     """The catalog is empty. The usual cause is a wrong `cluster.root` or a lost ensemble."""
 
@@ -248,7 +184,7 @@ class NothingKnownError(NimbusError):
         )
 
 
-def live_releases(state: WholeState) -> frozenset[ReleaseRef]:
+def live_releases(state: TreeWholeState) -> frozenset[ReleaseRef]:
     """Releases of all pipelines in the catalog, of runs that have not ended, and of waiting commands.
 
     They are read in the order in which a release moves: from a command into the catalog, and from there into
@@ -257,7 +193,7 @@ def live_releases(state: WholeState) -> frozenset[ReleaseRef]:
     Raises:
         NothingKnownError: the catalog is empty.
         StoreUnavailableError: ZooKeeper does not answer.
-        UnreadableRecordError: a record of a pipeline or a run cannot be read.
+        UnreadableRecordError: a record of a pipeline or a run cannot be read: it may name releases in use.
     """
     waiting = [
         ReleaseRef(command.pipeline, digest)

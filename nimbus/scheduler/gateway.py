@@ -72,18 +72,7 @@ class ClusterGateway:
         secrets: Callable[[Mapping[str, str]], Mapping[str, str]] = dict,
         rules: SecretRules = SecretRules(),  # noqa: B008 - immutable
     ) -> None:
-        """Create it.
-
-        Args:
-            board: The attempt board.
-            logs: The archive of logs.
-            releases: The source of releases.
-            clock: The clock.
-            schedulers: See `AttemptGateway.schedulers`.
-            data: None if outputs are in a folder.
-            secrets: Returns the values of secrets, by variable; raises SecretError.
-            rules: Which pipelines may use which secrets.
-        """
+        """`data`: None if outputs are in a folder. `secrets` gives values by variable; raises SecretError."""
         self._board, self._logs, self._releases, self._clock = board, logs, releases, clock
         self.schedulers = schedulers
         """See `AttemptGateway.schedulers`."""
@@ -235,13 +224,7 @@ def _is_open(nonce: str, slots: Slots) -> bool:
 
 
 def _verdict(report: AttemptReport, output: str, *, in_bucket: bool) -> Ending:
-    """Decide how a task has ended.
-
-    Args:
-        report: The report of its driver.
-        output: Prefix of references of the attempt's own outputs.
-        in_bucket: True: this scheduler keeps outputs in a bucket.
-    """
+    """How a task has ended. `output`: prefix of references of the attempt's own outputs."""
     try:
         ordered = Ordered(report.ordered)
     except ValueError:
@@ -294,11 +277,8 @@ class DataGateway:
     """Signs URLs in the bucket of outputs for drivers in clusters, which have no credentials.
 
     A URL is for one object and one method. An attempt can write below the prefix of its own output, and read
-    there and in the outputs that its order names as inputs.
-
-    Args:
-        uri: `s3://bucket/prefix`, the same on all workers and schedulers.
-        store: The bucket; keys are relative to `uri`.
+    there and in the outputs that its order names as inputs. `uri` is `s3://bucket/prefix`, the same on all
+    workers and schedulers; keys of `store` are relative to it.
     """
 
     def __init__(self, uri: str, store: Presigner) -> None:
@@ -307,8 +287,7 @@ class DataGateway:
     def sign(self, request: DataRequest) -> SignedUrl | None:
         """The signed URL of an object; None: the attempt has no access to it.
 
-        Raises:
-            StoreUnavailableError: the object is in another bucket, or there are no credentials now.
+        Raises StoreUnavailableError: the object is in another bucket, or there are no credentials now.
         """
         if request.uri != self._uri:
             raise StoreUnavailableError(f"outputs are in {self._uri} here, not in {request.uri}")

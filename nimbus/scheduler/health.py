@@ -46,12 +46,7 @@ class SyncRate:
         """Pairs of elapsed seconds and bytes fetched until then."""
 
     def left_s(self, progress: SyncProgress, elapsed_s: float) -> float | None:
-        """Remaining whole seconds, at least one; None: nothing was fetched lately.
-
-        Args:
-            progress: Current progress of the sync.
-            elapsed_s: Current time, in elapsed seconds.
-        """
+        """Remaining whole seconds, at least one; None: nothing was fetched lately."""
         with self._lock:
             samples = self._samples
             if samples and elapsed_s > samples[-1][0] + _LOOKED_AT_S:  # after a long gap, it is another sync

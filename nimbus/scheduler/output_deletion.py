@@ -51,13 +51,7 @@ class BucketOutputs:
 
 
 class FolderOutputs:
-    """Outputs in a folder that all workers share.
-
-    Args:
-        folder: `worker.data`; None: this scheduler's configuration has none.
-        recorded: See `nimbus.ports.Registrations.data_mark`.
-        metrics: Receives the counts.
-    """
+    """Outputs in a folder that all workers share. The arguments are as of `why_not_here`."""
 
     def __init__(self, folder: Path | None, recorded: Callable[[str], str], metrics: GarbageMetrics) -> None:
         self._folder, self._recorded, self._metrics = folder, recorded, metrics
@@ -83,9 +77,7 @@ class FolderOutputs:
 def why_not_here(folder: Path | None, recorded: Callable[[str], str]) -> str:
     """What this scheduler has instead of the cluster's folder of outputs; empty: it has that folder.
 
-    Args:
-        folder: `worker.data`; None: the configuration has none.
-        recorded: See `nimbus.ports.Registrations.data_mark`.
+    `folder` is `worker.data`, if it is configured; `recorded`: see `nimbus.ports.Registrations.data_mark`.
     """
     if folder is not None and recorded(""):  # else the folder would be made and marked
         return why_not_ours(folder, recorded)
@@ -117,15 +109,8 @@ def delete_below(
 ) -> bool:
     """Delete the objects that exist now, except those under keys that only other programs make.
 
-    Args:
-        store: The bucket.
-        prefix: Prefix of the keys.
-        leads: Returns True while we lead.
-        deleted: Called with the number and the total bytes of deleted objects.
-        start_after: Only keys after this one.
-
-    Returns:
-        False: we no longer lead, and objects may be left.
+    `deleted` is called with the number and the total bytes of deleted objects. Returns False if we no longer
+    lead: objects may be left.
     """
     found = valid_objects(store, prefix, start_after)
     while batch := list(islice(found, _AT_A_TIME)):
@@ -153,15 +138,11 @@ _PREFIX = re.compile(
 
 
 class LostOutputs:
-    """Collections of one bucket of outputs. One thread.
+    """Collections of one bucket of outputs, with keys relative to `worker.data`. One thread.
 
-    Args:
-        store: The bucket; its keys are relative to `worker.data`.
-        runs: Reads a run, live or in history; None: it is not known.
-        leads: Returns True while we lead. Called right before each request that deletes.
-        clock: Measures the grace.
-        grace: A prefix is deleted when it is still lost this long after it was first found lost.
-        deleted: Called with the number and the total bytes of deleted objects.
+    A prefix is deleted when it is still lost for `grace` after it was first found lost. `runs` reads a run,
+    live or in history. `leads` is called right before each request that deletes, `deleted` with the number
+    and the total bytes of deleted objects.
     """
 
     def __init__(

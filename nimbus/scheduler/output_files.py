@@ -48,9 +48,7 @@ _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 class BucketFiles:
     """Outputs in a bucket, by their manifests. See `nimbus.api.services.OutputFiles`.
 
-    Args:
-        uri: `worker.data`, `s3://bucket/prefix`.
-        store: The bucket; keys are relative to `uri`.
+    `uri` is `worker.data`, `s3://bucket/prefix`; keys of `store` are relative to it.
     """
 
     def __init__(self, uri: str, store: ObjectStore) -> None:
@@ -94,9 +92,7 @@ class BucketFiles:
 class FolderFiles:
     """Outputs in a folder that all workers share. See `nimbus.api.services.OutputFiles`.
 
-    Args:
-        folder: `worker.data`; None: this scheduler's configuration has none.
-        recorded: See `nimbus.ports.Registrations.data_mark`.
+    The arguments are as of `why_not_here`.
     """
 
     def __init__(self, folder: Path | None, recorded: Callable[[str], str]) -> None:
@@ -204,8 +200,7 @@ def _opened(file: ListedFile, pieces: Iterator[bytes]) -> OpenedFile:
 def _checked(file: ListedFile, pieces: Iterator[bytes]) -> Iterator[bytes]:
     """The pieces. The last one is held back until size and digest are right, so a wrong file never ends well.
 
-    Raises:
-        OutputsNotHereError: it is not what was committed, or has changed while it was read.
+    Raises OutputsNotHereError: it is not what was committed, or has changed while it was read.
     """
     digest, size, held = hashlib.sha256(), 0, b""
     for piece in pieces:

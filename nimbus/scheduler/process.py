@@ -38,11 +38,8 @@ def run_until_signal(
     again, not a thread. The caller ends the process with the code. The limit applies until then, because a
     remaining thread can keep an interpreter from ending.
 
-    Args:
-        start: Starts everything, and returns when it runs.
-        stop: Always called, also when `start` raised.
-        limit: Longest time from the signal to the end of the process.
-        warm_up: Work that the first user would wait for. It is called a second after the start.
+    `stop` is always called, also when `start` raised. `limit` is the longest time from the signal to the end
+    of the process. `warm_up`, work that the first user would wait for, is called a second after the start.
     """
     asked, failed = threading.Event(), threading.Event()
     force, supervisor = _ForcedEnd(limit), _Supervisor()
@@ -55,24 +52,24 @@ def run_until_signal(
         force.begin()
         asked.set()
 
-    def hear(number: signal.Signals) -> None:
+    def on_signal(number: signal.Signals) -> None:
         if not asked.is_set():
             _log.info("shutdown_asked", signal=number.name, limit_s=limit.total_seconds())
         force.begin()  # at once, so that the limit includes a start that hangs
         asked.set()
 
-    with _signals(hear):
+    with _signals(on_signal):
         threading.excepthook = thread_failed
         try:
             start()
-            supervisor.tell("READY=1")
+            supervisor.notify("READY=1")
             if not asked.wait(_SETTLED_S):
                 warm_up()
             while not asked.wait(supervisor.interval_s):
-                supervisor.tell("WATCHDOG=1")
+                supervisor.notify("WATCHDOG=1")
         finally:
             force.begin()
-            supervisor.tell("STOPPING=1")
+            supervisor.notify("STOPPING=1")
             stop()
     _log.info("shutdown_done")
     return FORCED if failed.is_set() else 0
@@ -89,7 +86,7 @@ def shutdown_step(name: str, step: Callable[[], object]) -> None:
 
 
 @contextmanager
-def _signals(hear: Callable[[signal.Signals], None]) -> Iterator[None]:
+def _signals(handle: Callable[[signal.Signals], None]) -> Iterator[None]:
     """Receive signals through a pipe, on the thread `nimbus-signals`.
 
     Python runs a handler only in the main thread, and the kernel may deliver the signal to another thread
@@ -107,7 +104,7 @@ def _signals(hear: Callable[[signal.Signals], None]) -> Iterator[None]:
             interrupts += data[0] == signal.SIGINT
             if interrupts > 1:  # a second Ctrl-C means "now"; supervisors repeat SIGTERM without that meaning
                 os._exit(FORCED)
-            hear(signal.Signals(data[0]))
+            handle(signal.Signals(data[0]))
         os.close(reader)
 
     listener = threading.Thread(target=listen, name="nimbus-signals", daemon=True)
@@ -129,13 +126,10 @@ def _take(_number: int, _frame: FrameType | None) -> None:
 
 
 class _Supervisor:
-    """Tells systemd that the daemon is ready, alive, or stopping; without systemd nothing is told.
+    """Notifies systemd that the daemon is ready, alive, or stopping; without systemd it does nothing.
 
     The sign of life comes from the main thread. It proves that the interpreter runs; a thread that fails ends
-    the process anyway. Main thread only.
-
-    Source:
-        sd_notify(3), sd_watchdog_enabled(3).
+    the process anyway. Main thread only. See sd_notify(3), sd_watchdog_enabled(3).
     """
 
     def __init__(self) -> None:
@@ -146,7 +140,7 @@ class _Supervisor:
         self.interval_s = int(within_us) / 2e6 if within_us.isdecimal() and int(within_us) else None
         """Time between two signs of life, in seconds; None: systemd does not wait for any."""
 
-    def tell(self, state: str) -> None:
+    def notify(self, state: str) -> None:
         """Send one state. A supervisor that does not take it is no reason to end."""
         if self._address:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, suppress(OSError):

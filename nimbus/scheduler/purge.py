@@ -25,6 +25,7 @@ import structlog
 from blobsync import BlobSyncError, ObjectStore
 from nimbus.adapters.s3_purges import S3Purges
 from nimbus.adapters.s3_records import ACCEPTED, REFUSED, after
+from nimbus.adapters.store.cluster import TreeWholeState
 from nimbus.config.sections import Retention
 from nimbus.config.values import format_duration
 from nimbus.domain.commands import PurgeRuns
@@ -47,7 +48,6 @@ from nimbus.domain.runs.purge import (
 from nimbus.domain.runs.run import Run, RunPart, RunPlace
 from nimbus.ports import Clock, History
 from nimbus.records import UnreadableRecordError
-from nimbus.scheduler.garbage import WholeState
 from nimbus.scheduler.output_deletion import delete_below
 from nimbus.telemetry.daemon import GarbageMetrics, Outcome
 
@@ -69,8 +69,7 @@ class OutputPlace(Protocol):
     def delete(self, purged: Purged) -> bool:
         """Delete all outputs of a run; False: we no longer lead.
 
-        Raises:
-            BlobSyncError, NimbusError, OSError: they cannot be deleted now.
+        Raises BlobSyncError, NimbusError, OSError: they cannot be deleted now.
         """
 
 
@@ -90,17 +89,9 @@ class _NotLeadingError(Exception):
 
 
 class RunPurge:
-    """Purges. One thread.
+    """Purges. One thread. `store` is the bucket of history and logs.
 
-    Args:
-        history: Reads runs.
-        store: The bucket of history and logs.
-        outputs: The place of outputs.
-        state: Reads the runs and commands in ZooKeeper, which may use other runs.
-        leads: Returns True while we lead. Called right before each request that deletes.
-        retention: The settings.
-        clock: Measures ages.
-        metrics: Receives the counts.
+    `leads` is called right before each request that deletes.
     """
 
     def __init__(
@@ -109,7 +100,7 @@ class RunPurge:
         history: History,
         store: ObjectStore,
         outputs: OutputPlace,
-        state: WholeState,
+        state: TreeWholeState,
         leads: Callable[[], bool],
         retention: Retention,
         clock: Clock,

@@ -91,12 +91,10 @@ class ReadinessGuard:
     The guard reads the catalog itself. Our epoch was raised on the same session just before. So the guard
     reads the last writes of the former leader, and later writes of it are refused.
 
-    Args:
-        strict: True: every missing release is a refusal. False: releases that storage does not have, either,
-            are a degraded yes, because waiting would not help.
-        on_lacking: Called each time with the pipelines whose releases are missing: the election may let this
-            scheduler lead despite them. They are then quarantined until its first report as leader, which
-            replaces them by the `hopeless` ones.
+    `strict`: every missing release is a refusal; else, releases that storage does not have, either, are a
+    degraded yes, because waiting would not help. `on_lacking` is called each time with the pipelines whose
+    releases are missing: the election may let this scheduler lead despite them. They are then quarantined
+    until its first report as leader, which replaces them by the `hopeless` ones.
     """
 
     def __init__(

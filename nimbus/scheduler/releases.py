@@ -246,16 +246,14 @@ class Validators:
     def __init__(self, places: Iterable[str] = ()) -> None:
         """Load them from `package.module:function`.
 
-        Raises:
-            ValidatorNotFoundError: one does not exist, or is not a function.
+        Raises ValidatorNotFoundError: one does not exist, or is not a function.
         """
         self._known = {place: _loaded(place) for place in places}
 
     def check(self, spec: PipelineSpec) -> None:
         """Call each validator with a definition.
 
-        Raises:
-            RefusedError: a validator refuses it, or fails; with the text of the first one.
+        Raises RefusedError: a validator refuses it, or fails; with the text of the first one.
         """
         for place, validator in self._known.items():
             try:

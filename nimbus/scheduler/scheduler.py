@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from blobsync import Syncer
 from leader import Elector, SessionState
 from nimbus.adapters.store.calls import StoreSession
+from nimbus.api.server import ApiServer
 from nimbus.engine.effects import Effects
 from nimbus.engine.loop import Engine
 from nimbus.scheduler.announcer import ReplicaAnnouncer
@@ -22,37 +23,11 @@ from nimbus.scheduler.followers import AccessFollower, CatalogFollower
 from nimbus.scheduler.process import shutdown_step
 from nimbus.scheduler.registrar import Registrar
 
+if TYPE_CHECKING:  # a scheduler without a worker needs less memory
+    from nimbus.worker.worker import Worker
+
 STEP = timedelta(seconds=5)
 """Longest wait for one part to stop. The whole process has its own limit."""
-
-
-class Startable(Protocol):
-    """The API server, as used here."""
-
-    def start(self) -> None:
-        """Bind and serve."""
-
-    def warm_up(self) -> None:
-        """Do what the first request would wait for."""
-
-    def stop(self, timeout: timedelta) -> None:
-        """End."""
-
-
-class EmbeddedWorker(Protocol):
-    """The worker, as used here."""
-
-    failure: BaseException | None
-    """The error that ended it, if there was one."""
-
-    def start(self) -> None:
-        """Register and take orders."""
-
-    def drain(self) -> None:
-        """Take no new orders."""
-
-    def close(self, timeout: timedelta) -> None:
-        """End. Running attempts go on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +44,8 @@ class Parts:
     effects: Effects
     election: Elector
     collector: Collector
-    api: Startable
-    worker: EmbeddedWorker | None
+    api: ApiServer
+    worker: Worker | None
 
 
 class Scheduler:
@@ -80,11 +55,7 @@ class Scheduler:
         self._parts = parts
 
     def start(self) -> None:
-        """Start all parts.
-
-        Raises:
-            NimbusError: a part cannot start; the message names it and what to do.
-        """
+        """Start all parts. Raises NimbusError: a part cannot start; the message names it and what to do."""
         parts = self._parts
         parts.api.start()  # a busy port is found before anything else is touched
         parts.session.add_listener(self._on_session)

@@ -186,8 +186,7 @@ def _created(state: State, run: Run, name: TaskName, index: int, now: datetime) 
 def _startable(state: State, spec: ChildSpec) -> tuple[PipelineRecord, ReleaseDigest]:
     """The pipeline of a task's child runs, and their release.
 
-    Raises:
-        RefusedError: the pipeline cannot start runs now.
+    Raises RefusedError: the pipeline cannot start runs now.
     """
     name = spec.pipeline
     record = state.catalog.pipelines.get(name)

@@ -92,8 +92,7 @@ def with_version(
 ) -> PutDataset:
     """The write that publishes a version of a pipeline, made by a command, in its transaction.
 
-    Raises:
-        RefusedError: the record has no room, because older versions must stay in it.
+    Raises RefusedError: the record has no room, because older versions must stay in it.
     """
     name = publication.dataset
     before = state.catalog.datasets.get(name)

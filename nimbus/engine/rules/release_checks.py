@@ -34,8 +34,7 @@ def prepared_release(state: State, release: ReleaseOf, owner: str | None) -> Pip
 
     `owner`: of its pipeline.
 
-    Raises:
-        RefusedError: the release is not available.
+    Raises RefusedError: the release is not available.
     """
     if release in state.commands.releases.under_way:
         return NoDecision()

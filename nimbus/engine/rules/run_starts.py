@@ -33,14 +33,8 @@ _FRESH = timedelta(minutes=1)
 def built(state: State, key: Key, draft: Draft, parent: Run | None = None) -> Run | Answer:
     """The run of a draft, or a decision to build it, or `NoDecision` while it is being built.
 
-    Args:
-        state: The leader's state.
-        key: The key that starts the run. It waits for one run at a time.
-        draft: The request. The result may be from an earlier draft of the same run, with its times.
-        parent: The parent of a child run.
-
-    Raises:
-        RefusedError: the run cannot be built.
+    The result may be from an earlier draft of the same run, with its times: `key`, which starts the run,
+    waits for one run at a time. `parent`: of a child run. Raises RefusedError: the run cannot be built.
     """
     if key in state.builds.under_way:
         return NoDecision()

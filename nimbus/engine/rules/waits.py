@@ -92,8 +92,7 @@ def _ended(run: Run, task: TaskRun, ending: TaskState, decision: str, reason: st
 def decided(state: State, command: DecideApproval, by: str, now: datetime) -> tuple[str, tuple[PutRun, ...]]:
     """The message of the answer to an approval or rejection, and its writes.
 
-    Raises:
-        RefusedError: no task waits for this decision.
+    Raises RefusedError: no task waits for this decision.
     """
     run = state.runs.live.get(command.run_id)
     if run is None:

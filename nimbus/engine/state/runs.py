@@ -142,11 +142,7 @@ class Runs:
             final.attempts.pop(attempt, None)
 
     def check_needs(self, run: RunId) -> None:
-        """Refuse a run whose record contradicts itself.
-
-        Raises:
-            LookupError: a task needs one that the run does not have, so it would wait for ever.
-        """
+        """Raise LookupError if a task needs one that the run does not have, so it would wait for ever."""
         if unknown := self.live[run].tasks.unknown:
             raise LookupError(f"tasks need some that the run does not have: {unknown}")
 
@@ -158,10 +154,7 @@ class Runs:
     def put(self, run: Run, now: Instant, slots: Mapping[AttemptId, Slots] = MappingProxyType({})) -> None:
         """Add or replace a run. Of a final run, only what is needed to archive and remove it is kept.
 
-        Args:
-            run: The run, as read or decided.
-            now: The current time.
-            slots: Slots of its open attempts, if they were read; missing ones are empty.
+        `slots`: those of its open attempts, if they were read; missing ones are empty.
         """
         if self.read is not None:
             self.read[run.id] = run

@@ -46,8 +46,7 @@ class WaitingTasks:
     def rendered(self, run: RunId, task: TaskRun) -> TaskSpec:
         """A ready task with rendered templates.
 
-        Raises:
-            LookupError: its templates read results of other tasks, and are not rendered.
+        Raises LookupError: its templates read results of other tasks, and are not rendered.
         """
         found = self.spec_of(run, task)
         if not isinstance(found, TaskSpec):

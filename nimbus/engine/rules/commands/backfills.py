@@ -37,8 +37,7 @@ def _pinned_release(command: CreateBackfill, record: PipelineRecord) -> ReleaseD
 def created(state: State, queued: QueuedCommand, command: CreateBackfill, now: datetime) -> Done | Answer:
     """A new backfill. Its range ends at the latest now: the schedule starts the runs of later dates.
 
-    Raises:
-        RefusedError: the backfill cannot be created.
+    Raises RefusedError: the backfill cannot be created.
     """
     record = known_pipeline(state, command.pipeline)
     same = state.catalog.backfills.get(command.backfill)

@@ -83,8 +83,7 @@ def target_of(state: State, command: c.Command | c.Unreadable) -> Target:
 def check_access(state: State, queued: c.QueuedCommand, now: datetime) -> c.QueuedCommand:
     """The command, with the current role and teams of its principal, which are checked again.
 
-    Raises:
-        AccessDeniedError: the principal does not have the permission (any more).
+    Raises AccessDeniedError: the principal does not have the permission (any more).
     """
     if queued.asked_by is None:
         return queued

@@ -27,8 +27,7 @@ def dataset_changed(
 ) -> Done | Answer:
     """The answer to the client, and the writes; or a decision that must come first, or `NoDecision` to wait.
 
-    Raises:
-        RefusedError: the command cannot be carried out.
+    Raises RefusedError: the command cannot be carried out.
     """
     if queued.id in state.commands.stored.under_way:
         return NoDecision()
@@ -68,11 +67,7 @@ def dataset_changed(
 
 
 def accepting(state: State, name: DatasetName) -> tuple[PipelineRecord, Accepted]:
-    """The pipeline by which a dataset takes versions from outside.
-
-    Raises:
-        RefusedError: there is none.
-    """
+    """The pipeline by which a dataset takes versions from outside. Raises RefusedError: there is none."""
     for record in state.catalog.pipelines.values():
         for accepted in record.profile.accepts if record.state is not PipelineState.INACTIVE else ():
             if accepted.dataset == name:

@@ -35,8 +35,7 @@ def pipeline_changed(
 ) -> Done | Answer:
     """The result of a command, or what must come first.
 
-    Raises:
-        RefusedError: the command cannot be carried out.
+    Raises RefusedError: the command cannot be carried out.
     """
     match command:
         case c.PublishRelease():
@@ -244,8 +243,7 @@ def handed_over(
     Live runs of other releases are stopped. The new run is queued until they have ended, because such a
     pipeline has a `concurrency.limit` of 1. An activation of the release that is running changes nothing.
 
-    Raises:
-        RefusedError: the run cannot be built.
+    Raises RefusedError: the run cannot be built.
     """
     stopped, goes_on = list[w.Write](), False
     reason = f"release {release.digest[:12]} is activated"

@@ -31,11 +31,7 @@ from nimbus.engine.work_queue import Key
 
 
 def run_started(state: State, queued: c.QueuedCommand, command: c.StartRun, now: datetime) -> Done | Answer:
-    """Start a run, once.
-
-    Raises:
-        RefusedError: the run cannot be built, or must not start.
-    """
+    """Start a run, once. Raises RefusedError: the run cannot be built, or must not start."""
     try:
         checked_run_id(command.run_id)  # it becomes part of paths
     except InvalidNameError as exc:
@@ -96,8 +92,7 @@ def _check_second(state: State, run: Run) -> None:
 def changed_run(state: State, command: c.LiveRunCommand, by: str, now: datetime) -> Done:
     """The message of the answer to a command, and its writes.
 
-    Raises:
-        RefusedError: the command cannot be carried out.
+    Raises RefusedError: the command cannot be carried out.
     """
     match command:
         case c.StopRun():
@@ -115,16 +110,7 @@ def changed_run(state: State, command: c.LiveRunCommand, by: str, now: datetime)
 
 
 def _live(state: State, run_id: RunId, otherwise: str) -> Run:
-    """The live run of a command.
-
-    Args:
-        state: The leader's state.
-        run_id: Its id.
-        otherwise: The end of the refusal's message, if the run is not live.
-
-    Raises:
-        RefusedError: the run is not live.
-    """
+    """The live run of a command. Raises RefusedError, whose message ends with `otherwise`."""
     if run_id in state.runs.finished:
         raise RefusedError("run_finished", f"run {run_id} has ended already: {otherwise}.")
     run = state.runs.live.get(run_id)
@@ -178,8 +164,7 @@ def purge_ordered(
 ) -> Done | Answer:
     """The answer after the order is stored; before, a decision to store it, or `NoDecision`.
 
-    Raises:
-        RefusedError: the purge is not possible.
+    Raises RefusedError: the purge is not possible.
     """
     if command.run_id in state.runs.live:
         raise RefusedError("run_live", f"run {command.run_id} has not ended.")
@@ -198,11 +183,7 @@ def purge_ordered(
 
 
 def run_noted(state: State, queued: c.QueuedCommand, command: c.NoteRun, now: datetime) -> Done | Answer:
-    """As `purge_ordered`, for a note.
-
-    Raises:
-        RefusedError: the run has not ended.
-    """
+    """As `purge_ordered`, for a note. Raises RefusedError: the run has not ended."""
     if command.run_id in state.runs.live:
         raise RefusedError("run_live", f"run {command.run_id} has not ended.")
     note = RunNote(what=command, at=now, by=queued.submitted_by)

@@ -35,12 +35,8 @@ def next_parts(
 ) -> tuple[list[QueuedCommand], ActOnSelection]:
     """The next commands of a selection, and the selection after them.
 
-    Args:
-        queued: The selection, as it is queued. Its commands have its requester, whose permission is checked
-            for each of them.
-        command: Its content.
-        pipelines: The catalog.
-        now: The time, which is in the ids of reruns.
+    The commands have the requester of `queued`, whose permission is checked for each of them. `now` is in the
+    ids of reruns.
     """
     targets = iter(command.targets.items())
     parts = []

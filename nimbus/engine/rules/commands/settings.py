@@ -57,8 +57,7 @@ def changed(
 ) -> tuple[ClusterSettings, str]:
     """The settings after a command by `by`, and the answer to its client.
 
-    Raises:
-        RefusedError: the command cannot be carried out.
+    Raises RefusedError: the command cannot be carried out.
     """
     if isinstance(command, CreateToken | RevokeToken):
         return _changed_tokens(state.settings, command, by, now)
@@ -223,8 +222,7 @@ def _changed_tokens(
 ) -> tuple[ClusterSettings, str]:
     """The settings with one token added or removed. A new token also removes expired ones.
 
-    Raises:
-        RefusedError: there is no such token, there are too many, or another one has this id.
+    Raises RefusedError: there is no such token, there are too many, or another one has this id.
     """
     if isinstance(command, RevokeToken):
         if command.id not in before.tokens:
@@ -257,8 +255,7 @@ def _changed_grants(
 ) -> tuple[ClusterSettings, str]:
     """The settings with one grant given or taken away.
 
-    Raises:
-        RefusedError: a name in it does not exist, there are too many, or there is no such grant.
+    Raises RefusedError: a name in it does not exist, there are too many, or there is no such grant.
     """
     before = state.settings
     rest = tuple(one for one in before.grants if (one.who, one.on) != (command.who, command.on))
