@@ -13,7 +13,7 @@ import click
 
 from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.lazy import LazyGroup
-from nimbus.cli.options import connect, examples, remote, report_command, server_option
+from nimbus.cli.options import connect, duration, examples, remote, report_command, server_option
 from nimbus.cli.output import Columns, Output, clock, output_option
 from nimbus.client.servers import keep_tokens, kept_tokens
 
@@ -38,7 +38,7 @@ def token() -> None:
 @click.argument("name")
 @click.option("--role", required=True, type=click.Choice(_ROLES), help="What the token permits.")
 @click.option("--team", "teams", multiple=True, metavar="TEAM", help="Owner of pipelines; repeat for more.")
-@click.option("--expires", metavar="DURATION", help="Such as 90d. Default: never.")
+@click.option("--expires", callback=duration, metavar="DURATION", help="Such as 90d. Default: never.")
 @click.option(
     "--file",
     "file",
@@ -51,7 +51,7 @@ def create(
     name: str,
     role: str,
     teams: tuple[str, ...],
-    expires: str | None,
+    expires: timedelta | None,
     file: Path | None,
     server_urls: tuple[str, ...],
     output: str,
@@ -59,7 +59,10 @@ def create(
     """Create a token and print it once. Only its SHA-256 is sent or stored."""
     from nimbus.access.tokens import new_token
 
-    out, made, until = Output(output), new_token(), _expiry(expires)
+    if expires is not None and expires <= timedelta(0):
+        raise click.BadParameter("must be longer", param_hint="--expires")
+    out, made = Output(output), new_token()
+    until = None if expires is None else datetime.now(UTC) + expires
     if file is not None:
         _add_to(file, made, name, role, teams, until)
         said = {"token": made.text, "token_id": made.id}
@@ -107,21 +110,6 @@ def revoke(api: Api, out: Output, token_id: str) -> int:
         said = f"{token_id!r} is no id of a token: `nimbus token list` shows them"
         raise click.BadParameter(said, param_hint="TOKEN_ID")
     return report_command(out, api.command("DELETE", f"/tokens/{token_id}"))
-
-
-def _expiry(text: str | None) -> datetime | None:
-    from nimbus.config.problems import SuggestingError
-    from nimbus.config.values import parse_duration
-
-    if text is None:
-        return None
-    try:
-        lasts = parse_duration(text)
-    except SuggestingError as exc:
-        raise click.BadParameter(str(exc), param_hint="--expires") from exc
-    if lasts <= timedelta(0):
-        raise click.BadParameter("must be longer", param_hint="--expires")
-    return datetime.now(UTC) + lasts
 
 
 def _add_to(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,13 +9,12 @@ import click
 
 from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.lazy import Lazy, LazyGroup
-from nimbus.cli.options import config_option, examples
-from nimbus.cli.output import Output, logs_on_stderr, output_option
+from nimbus.cli.options import config_option, examples, object_store, settings_of, store_session
+from nimbus.cli.output import Output, output_option
 from nimbus.domain.wording import format_size
 
 if TYPE_CHECKING:
-    from blobsync import CollectionReport, ReleaseRef
-    from nimbus.config import Settings
+    from blobsync import CollectionReport
 
 
 @click.group(
@@ -37,7 +35,10 @@ def gc(dry_run: bool, config: Path | None, output: str) -> int:
     Reads the releases in use from ZooKeeper, and lists the bucket. Writes and deletes nothing. The leader
     collects by itself if the configuration has `artifacts.gc: true`.
     """
-    from nimbus.cli.options import settings_of
+    from blobsync import collect_garbage
+    from nimbus.adapters.store.calls import calls_on
+    from nimbus.adapters.store.cluster import TreeWholeState
+    from nimbus.scheduler.garbage import bucket_policy, live_releases
 
     if not dry_run:
         raise CliError(
@@ -47,8 +48,10 @@ def gc(dry_run: bool, config: Path | None, output: str) -> int:
             exit_code=Exit.USAGE,
         )
     settings = settings_of(config)
-    with logs_on_stderr():
-        report, in_use = _examined(settings)
+    with store_session(settings) as session:
+        in_use = live_releases(TreeWholeState(calls_on(session), settings.cluster.root))
+        store, policy = object_store(settings.storage), bucket_policy(settings.artifacts)
+        report = collect_garbage(store, in_use, policy=policy, dry_run=True)
     out = Output(output)
     if out.as_json:
         out.data(
@@ -63,23 +66,6 @@ def gc(dry_run: bool, config: Path | None, output: str) -> int:
     if not settings.artifacts.gc:
         out.note("none of this is deleted: artifacts.gc is off in this configuration")
     return Exit.OK
-
-
-def _examined(settings: Settings) -> tuple[CollectionReport, frozenset[ReleaseRef]]:
-    from blobsync import collect_garbage
-    from nimbus.adapters.store.calls import calls_on
-    from nimbus.adapters.store.cluster import TreeWholeState
-    from nimbus.bootstrap.resources import open_session
-    from nimbus.cli.options import object_store
-    from nimbus.scheduler.garbage import bucket_policy, live_releases
-
-    session = open_session(settings)
-    try:
-        in_use = live_releases(TreeWholeState(calls_on(session), settings.cluster.root))
-    finally:
-        session.close(timedelta(seconds=5))
-    policy = bucket_policy(settings.artifacts)
-    return collect_garbage(object_store(settings.storage), in_use, policy=policy, dry_run=True), in_use
 
 
 def _print_report(out: Output, report: CollectionReport, in_use: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import get_completion_class
@@ -15,9 +14,6 @@ from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import config_option, examples
 from nimbus.cli.output import Output, output_option
 from nimbus.domain.ids import InvalidNameError, pipeline_name
-
-if TYPE_CHECKING:
-    from nimbus.config.settings import Shown
 
 _NOT_OURS = shutil.ignore_patterns("__pycache__", "wheels", ".pytest_cache", "README.md")
 
@@ -172,13 +168,10 @@ def show(config: Path | None, output: str, origins: bool, changed: bool) -> None
 
     out = Output(output)
     found = [setting for setting in shown(settings_of(config)) if not (changed and setting.is_default)]
-    if out.printed_json({"settings": [_data(setting, origins=origins) for setting in found]}):
+    names = ("key", "value", "origin") if origins else ("key", "value")
+    data = [{name: getattr(setting, name) for name in names} for setting in found]
+    if out.printed_json({"settings": data}):
         return
     columns = ("key", "value", "from") if origins else ("key", "value")
     rows = [(setting.key, setting.text, setting.origin)[: len(columns)] for setting in found]
     out.table(columns, rows, empty="every key has its default")
-
-
-def _data(setting: Shown, *, origins: bool) -> dict[str, object]:
-    data: dict[str, object] = {"key": setting.key, "value": setting.value}
-    return {**data, "origin": setting.origin} if origins else data

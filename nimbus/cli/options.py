@@ -5,17 +5,20 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from nimbus.cli.exits import CliError, Exit
-from nimbus.cli.output import Output, output_option
+from nimbus.cli.output import Output, logs_on_stderr, output_option
 
 if TYPE_CHECKING:
     from blobsync.s3.store import S3ObjectStore
+    from nimbus.adapters.store.calls import StoreSession
     from nimbus.client import Client
     from nimbus.config import Settings
     from nimbus.config.sections import Storage
@@ -43,6 +46,18 @@ dry_run_option: Callable[..., Any] = click.option(
     show_default=True,
     help="Let Spark check declarative pipelines (tasks of type spark_pipeline); about 10 s for each.",
 )
+
+
+def duration(ctx: click.Context, param: click.Parameter, value: str | None) -> timedelta | None:
+    """Callback of an option with a duration as in the configuration, such as `5m`."""
+    from nimbus.config.problems import SuggestingError
+    from nimbus.config.values import parse_duration
+
+    try:
+        return None if value is None else parse_duration(value)
+    except SuggestingError as exc:
+        hint = f' (did you mean "{exc.suggestion}"?)' if exc.suggestion else ""
+        raise click.BadParameter(f"{exc}{hint}", ctx, param) from exc
 
 
 def examples(*lines: str) -> str:
@@ -91,6 +106,16 @@ def report_command(out: Output, answer: dict[str, Any], *, quiet: bool = False) 
     return Exit.OK
 
 
+def report_started(out: Output, run_id: str, answer: dict[str, Any]) -> Exit:
+    """Print the id of a run that was asked for, and how to follow it. Returns as `report_command`."""
+    if not out.as_json:
+        out.line(run_id)
+    code = report_command(out, answer, quiet=not out.as_json)
+    if code is Exit.OK:
+        out.note(f"{answer['outcome']['message']}; follow it with `nimbus run watch {run_id}`")
+    return code
+
+
 def parameters(pairs: tuple[str, ...], document: str | None) -> dict[str, Any]:
     """Parameters of a run: a JSON object (`-`: from standard input), then `k=v` over it.
 
@@ -104,27 +129,24 @@ def parameters(pairs: tuple[str, ...], document: str | None) -> dict[str, Any]:
         try:
             found = parsed_json(text)
         except ValueError as exc:
-            raise CliError(f"--params is no JSON: {exc}.", code="bad_params", exit_code=Exit.USAGE) from exc
+            raise _bad_params(f"--params is no JSON: {exc}.") from exc
         if not isinstance(found, dict):
-            raise CliError(
-                "--params must be a JSON object, such as '{\"months\": 3}'.",
-                code="bad_params",
-                exit_code=Exit.USAGE,
-            )
+            raise _bad_params("--params must be a JSON object, such as '{\"months\": 3}'.")
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise CliError(
-                f"--param {pair!r} is not of the form key=value.", code="bad_params", exit_code=Exit.USAGE
-            )
+            raise _bad_params(f"--param {pair!r} is not of the form key=value.")
         try:
             found[key] = parsed_json(value)
         except ValueError:
             found[key] = value
         if any("\ud800" <= char <= "\udfff" for char in pair):
-            message = f"--param {key!r}: the value is not valid Unicode."
-            raise CliError(message, code="bad_params", exit_code=Exit.USAGE)
+            raise _bad_params(f"--param {key!r}: the value is not valid Unicode.")
     return dict(found)
+
+
+def _bad_params(message: str) -> CliError:
+    return CliError(message, code="bad_params", exit_code=Exit.USAGE)
 
 
 def filters(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -205,6 +227,19 @@ def _no_config() -> CliError:
         code="no_config",
         exit_code=Exit.USAGE,
     )
+
+
+@contextmanager
+def store_session(settings: Settings) -> Iterator[StoreSession]:
+    """A session with the store of the live state. Within it, log lines go to standard error."""
+    from nimbus.bootstrap.resources import open_session
+
+    with logs_on_stderr():
+        session = open_session(settings)
+        try:
+            yield session
+        finally:
+            session.close(timedelta(seconds=5))
 
 
 def object_store(storage: Storage) -> S3ObjectStore:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import click
 
 from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.lazy import LazyGroup
-from nimbus.cli.options import examples, remote, report_command
+from nimbus.cli.options import duration, examples, remote, report_command
 from nimbus.cli.output import Columns, Output, clock
 
 if TYPE_CHECKING:
@@ -100,7 +100,10 @@ def hold() -> None:
     help="When it ends by itself: a time with offset or Z, or a duration.",
 )
 @click.option(
-    "--alert-after", "alert_after", metavar="DURATION", help="Without --until: when an alert is raised [24h]."
+    "--alert-after",
+    callback=duration,
+    metavar="DURATION",
+    help="Without --until: when it raises an alert [24h].",
 )
 @remote
 def add(
@@ -111,7 +114,7 @@ def add(
     everything: bool,
     reason: str,
     until: str | None,
-    alert_after: str | None,
+    alert_after: timedelta | None,
     **scopes: str | None,
 ) -> int:
     """Hold starts, or change the hold of this name. Runs that people ask for are queued until it ends."""
@@ -125,10 +128,7 @@ def add(
             until = (datetime.now(UTC) + parse_duration(until)).isoformat()
     body: dict[str, object] = {"of": chosen[0][0], "name": chosen[0][1], "reason": reason, "until": until}
     if alert_after is not None:
-        try:
-            body["alert_after_s"] = int(parse_duration(alert_after).total_seconds())
-        except ValueError as exc:
-            raise CliError(f"--alert-after: {exc}", code="bad_duration", exit_code=Exit.USAGE) from exc
+        body["alert_after_s"] = int(alert_after.total_seconds())
     return report_command(out, api.command("PUT", ("holds", name), body))
 
 

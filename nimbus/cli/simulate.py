@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from nimbus.cli.exits import CliError, Exit
-from nimbus.cli.options import examples, remote
+from nimbus.cli.options import duration, examples, remote
 from nimbus.cli.output import Output, clock, span
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _MAX_RUNS = 500
 """Most runs in one response."""
-_ASSUMED = "assumed"
 
 
 class Known(NamedTuple):
@@ -61,7 +60,12 @@ class Line:
 )
 @click.option("--runs", "each", is_flag=True, help="Also show each fire time.")
 @click.option(
-    "--assume", default="10m", show_default=True, metavar="D", help="Duration of pipelines without history."
+    "--assume",
+    callback=duration,
+    default="10m",
+    show_default=True,
+    metavar="D",
+    help="Duration of pipelines without history.",
 )
 @click.option(
     "--max-running",
@@ -77,7 +81,7 @@ def simulate(
     end: str,
     only: str | None,
     each: bool,
-    assume: str,
+    assume: timedelta,
     max_running: int | None,
 ) -> None:
     """Predict what active schedules do: fire times, runs that wait or are skipped, and ends of runs.
@@ -85,7 +89,6 @@ def simulate(
     The expected duration is the median of the last successful runs. Limits of pipelines (`concurrency`) and
     of the cluster are applied; manual runs and waits for slots are not predicted. Changes nothing.
     """
-    from nimbus.config.values import parse_duration
     from nimbus.engine.forecast import forecast
 
     after, until = _time("--from", start), _time("--to", end)
@@ -93,7 +96,7 @@ def simulate(
         raise CliError("--to must be later than --from.", code="bad_time", exit_code=Exit.USAGE)
     limit = max_running or api.get("/status")["runs_max_running"]
     known = _durations(api.get("/runs", state="succeeded", limit=_MAX_RUNS)["runs"])
-    assumed = Known(parse_duration(assume), _ASSUMED)
+    assumed = Known(assume, "assumed")
     expected = _expected(api, known, assumed, with_priority=limit is not None)
     if only is not None and only not in {pipeline.name for pipeline in expected}:
         raise CliError(f"{only} has no schedule that fires.", code="no_schedule", exit_code=Exit.NOT_FOUND)

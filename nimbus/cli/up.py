@@ -162,12 +162,18 @@ def _watch_over(out: Output, stack: LocalStack) -> NoReturn:
 
 
 def _stop(out: Output, folder: Path, stack: LocalStack) -> None:
-    # A second Ctrl-C would leave attempts running. Stopping has a time limit, so signals can be ignored.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN), signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
+    with not_interrupted():
         (folder / CLIENT_FILE).unlink(missing_ok=True)
         stack.stop()
         out.note("stopped")
+
+
+@contextmanager
+def not_interrupted() -> Iterator[None]:
+    """Ignore signals while a stack stops, which has a time limit: a second Ctrl-C would leave attempts."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN), signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
     finally:
         signal.signal(signal.SIGINT, before[0])
         signal.signal(signal.SIGTERM, before[1])

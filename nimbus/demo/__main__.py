@@ -15,7 +15,7 @@ import click
 from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.init import shipped
 from nimbus.cli.options import examples
-from nimbus.cli.up import terminated_like_interrupted
+from nimbus.cli.up import not_interrupted, terminated_like_interrupted
 from nimbus.client.api import Api
 from nimbus.demo.story import DemoFailedError, Stage, chapter, perform, say
 from nimbus.domain.errors import NimbusError
@@ -77,7 +77,8 @@ def _demo(folder: Path, pipeline: Path, *, keep: bool) -> int:
             else:
                 say(f"\nits page was {page}; `nimbus demo --keep` lets the cluster serve it until Ctrl-C")
         finally:
-            _stop(stack)
+            with not_interrupted():
+                stack.stop()
         _check_nothing_left(folder)
     except (DemoFailedError, NimbusError, CliError) as exc:
         click.echo(f"error: {exc}", err=True)
@@ -98,8 +99,7 @@ def _serve(page: str) -> None:
 
 
 def _check_nothing_left(folder: Path) -> None:
-    left = tagged_processes(folder)
-    if left:
+    if left := tagged_processes(folder):
         raise DemoFailedError(f"processes were left behind: {', '.join(map(str, left))}")
     say("stopped; no process was left behind")
 
@@ -112,16 +112,6 @@ def _empty(folder: Path) -> None:
     lock.release()
     shutil.rmtree(folder)
     folder.mkdir()
-
-
-def _stop(stack: LocalStack) -> None:
-    # A second Ctrl-C would leave processes running. Stopping has a time limit, so signals can be ignored.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN), signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
-        stack.stop()
-    finally:
-        signal.signal(signal.SIGINT, before[0])
-        signal.signal(signal.SIGTERM, before[1])
 
 
 if __name__ == "__main__":

@@ -427,16 +427,8 @@ _READ: dict[str, tuple[str, Callable[[str], Any], Callable[[DictCluster, str], A
         PipelineName,
         lambda cluster, name: intervals.read(cluster._calls, PATHS, PipelineName(name)),
     ),
-    "datasets": (
-        "datasets",
-        DatasetName,
-        lambda cluster, name: datasets.read(cluster._calls, PATHS, DatasetName(name)),
-    ),
-    "due": (
-        "due",
-        PipelineName,
-        lambda cluster, name: datasets.read_due(cluster._calls, PATHS, PipelineName(name)),
-    ),
+    "datasets": ("datasets", DatasetName, _plain(datasets.CODEC, PATHS.datasets)),
+    "due": ("due", PipelineName, _plain(datasets.DUE_CODEC, PATHS.due)),
     "backfills": ("backfills", BackfillId, _plain(records.BACKFILL, PATHS.backfills)),
     "runs": ("runs", RunId, lambda cluster, name: runs.read_run(cluster._calls, PATHS, RunId(name))),
     "commands": ("commands", CommandId, _command),

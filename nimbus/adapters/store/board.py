@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -14,7 +13,15 @@ import structlog
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from nimbus import records
-from nimbus.adapters.store.calls import Build, Calls, StoreTransaction, check_size, readable
+from nimbus.adapters.store.calls import (
+    Build,
+    Calls,
+    StoreTransaction,
+    check_size,
+    read_secret,
+    readable,
+    readable_record,
+)
 from nimbus.adapters.store.paths import CHECKPOINT, CLAIM, END, HEARTBEAT, STOP, SUBMITTED, Paths
 from nimbus.adapters.store.runs import completed_order, readable_runs
 from nimbus.domain.attempts.slots import Claim, ClusterDriver, End, Slots
@@ -212,11 +219,7 @@ class TreeAttemptBoard:
             self._calls.set(self._paths.heartbeat(attempt), data)
 
     def attempt_key(self) -> bytes:
-        """Read the secret, or create it. If several processes create it, the first one wins."""
-        while (key := self._calls.get(self._paths.attempt_key)) is None:
-            with suppress(NodeExistsError):
-                self._calls.create(self._paths.attempt_key, secrets.token_bytes(32))
-        return key
+        return read_secret(self._calls, self._paths.attempt_key)
 
     def assignments(self, worker: WorkerId, changed: Enqueue | None = None) -> tuple[Assignment, ...]:
         parent = self._paths.orders(worker)
@@ -303,11 +306,8 @@ def _submitted(name: str) -> ClusterDriver:
 
 def _claim(data: bytes, attempt: AttemptId, place: str) -> Claim:
     """Decode a claim. An unreadable claim counts as that of a driver on an unknown host."""
-    try:
-        return records.CLAIM.decode(data, place)
-    except UnreadableRecordError as exc:
-        _log.error("record_unreadable", place=exc.place, error=str(exc))
-        return Claim(attempt=str(attempt), claimed_at=UNKNOWN_TIME)
+    claim = readable_record(records.CLAIM, data, place)
+    return claim or Claim(attempt=str(attempt), claimed_at=UNKNOWN_TIME)
 
 
 def _end(data: bytes, attempt: AttemptId, place: str) -> End:

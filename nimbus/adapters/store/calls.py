@@ -6,14 +6,17 @@ pass the suites in `tests/contract`. Refusals are kazoo's errors in all of them.
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import structlog
+from kazoo.exceptions import NodeExistsError
 
 from leader import FencingToken, ZooKeeperSession
 from nimbus.domain.errors import RecordTooLargeError
@@ -79,6 +82,31 @@ def or_raise(records: Iterable[Item | UnreadableRecordError]) -> Iterator[Item]:
 def readable(codec: Codec[T], nodes: Iterable[tuple[str, bytes]], parent: str) -> Iterator[T]:
     """The records below `parent`; an unreadable one is logged and left out."""
     return without_unreadable(decoded(codec.decode, nodes, parent))
+
+
+def readable_record(codec: Codec[T], data: bytes | None, place: str) -> T | None:
+    """The record of a node; None if there is no node, or if it is unreadable, which is logged."""
+    if data is None:
+        return None
+    try:
+        return codec.decode(data, place)
+    except UnreadableRecordError as exc:
+        _log.error("record_unreadable", place=exc.place, error=str(exc))
+        return None
+
+
+def read_record(calls: Calls, path: str, codec: Codec[T]) -> T | None:
+    """The record of a node; None if it does not exist. Raises UnreadableRecordError."""
+    data = calls.get(path)
+    return None if data is None else codec.decode(data, path)
+
+
+def read_secret(calls: Calls, path: str) -> bytes:
+    """Read a secret key, or create it. If several processes create it, the first one wins."""
+    while (key := calls.get(path)) is None:
+        with suppress(NodeExistsError):
+            calls.create(path, secrets.token_bytes(32))
+    return key
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from nimbus import pipeline_record
 from nimbus.adapters.store.calls import Calls, decoded, or_raise, without_unreadable
 from nimbus.adapters.store.paths import Paths
-from nimbus.adapters.store.transaction import Operation
+from nimbus.adapters.store.transaction import Operation, put
 from nimbus.adapters.store.watched import WatchedNodes
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.pipelines.catalog import PipelineRecord
@@ -30,7 +30,7 @@ def change(paths: Paths, record: PipelineRecord, before: PipelineRecord) -> Iter
         yield Operation("set", paths.pipeline(record.name), data)
     standing = pipeline_record.encode_position(before)
     if position is not None and position != standing:
-        yield Operation("create" if standing is None else "set", paths.schedule(record.name), position)
+        yield put(paths.schedule(record.name), position, is_new=standing is None)
 
 
 def removal(paths: Paths, record: PipelineRecord) -> Iterator[Operation]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -14,7 +13,14 @@ from kazoo.exceptions import NodeExistsError
 from nimbus import records, run_record
 from nimbus.adapters.store import datasets, intervals
 from nimbus.adapters.store.board import read_slots
-from nimbus.adapters.store.calls import Calls, decoded, readable, without_unreadable
+from nimbus.adapters.store.calls import (
+    Calls,
+    decoded,
+    read_record,
+    read_secret,
+    readable,
+    without_unreadable,
+)
 from nimbus.adapters.store.catalog import all_pipelines, read_pipeline, watched_pipelines
 from nimbus.adapters.store.nodes import (
     queued_commands,
@@ -79,9 +85,7 @@ class TreeClusterReader:
         return read_all(self._calls, self._paths.backfills, records.BACKFILL)
 
     def backfill(self, backfill: BackfillId) -> Backfill | None:
-        path = self._paths.backfill(backfill)
-        data = self._calls.get(path)
-        return None if data is None else records.BACKFILL.decode(data, path)
+        return read_record(self._calls, self._paths.backfill(backfill), records.BACKFILL)
 
     def intervals(self, name: PipelineName) -> IntervalIndex | None:
         return intervals.read(self._calls, self._paths, name)
@@ -90,15 +94,14 @@ class TreeClusterReader:
         return tuple(map(DatasetName, self._names_below(self._paths.datasets)))
 
     def datasets(self, names: Iterable[DatasetName]) -> Mapping[DatasetName, Dataset]:
-        return {
-            dataset.name: dataset for dataset in datasets.readable_datasets(self._calls, self._paths, names)
-        }
+        found = self._calls.read_all(self._paths.datasets, names)
+        return {dataset.name: dataset for dataset in readable(datasets.CODEC, found, self._paths.datasets)}
 
     def dataset(self, name: DatasetName) -> Dataset | None:
-        return datasets.read(self._calls, self._paths, name)
+        return read_record(self._calls, self._paths.dataset(name), datasets.CODEC)
 
     def due(self, name: PipelineName) -> Due | None:
-        return datasets.read_due(self._calls, self._paths, name)
+        return read_record(self._calls, self._paths.due_of(name), datasets.DUE_CODEC)
 
     def run_list(self) -> Mapping[str, ListedRun]:
         return self._listed.values(self._names_below(self._paths.runs))
@@ -206,23 +209,21 @@ class TreeCommandQueue:
         return CommandId(made.rpartition("/")[2])
 
     def keyed(self, key_hash: str) -> KeyedCommand | None:
-        path = self._paths.key(key_hash)
-        data = self._calls.get(path)
-        return None if data is None else records.KEY.decode(data, path)
+        return read_record(self._calls, self._paths.key(key_hash), records.KEY)
 
     def outcome(self, command: CommandId, changed: Enqueue | None = None) -> CommandOutcome | None:
         """The outcome of a command; with a watch while there is none."""
         path = self._paths.outcome(command)
-        data = self._calls.get(path)
-        if data is None and changed is not None and self._calls.exists(path, changed):
-            data = self._calls.get(path)  # it was created between the two calls
-        return None if data is None else records.OUTCOME.decode(data, path)
+        outcome = read_record(self._calls, path, records.OUTCOME)
+        if outcome is None and changed is not None and self._calls.exists(path, changed):
+            return read_record(self._calls, path, records.OUTCOME)  # created between the two calls
+        return outcome
 
     def refused_start(self, run: RunId) -> CommandOutcome | None:
         return newest_refusal(run, self.outcomes())
 
     def outcomes(self) -> tuple[CommandOutcome, ...]:
-        return tuple(read_all(self._calls, self._paths.outcomes, records.OUTCOME))
+        return read_all(self._calls, self._paths.outcomes, records.OUTCOME)
 
 
 def _runs(pid: int) -> bool:
@@ -348,7 +349,7 @@ class TreeWholeState:
 
     def dataset(self, name: DatasetName) -> Dataset | None:
         """A dataset; None: nothing was published."""
-        return datasets.read(self._calls, self._paths, name)
+        return read_record(self._calls, self._paths.dataset(name), datasets.CODEC)
 
 
 class TreeAccess:
@@ -363,9 +364,5 @@ class TreeAccess:
         return read_settings(self._calls, self._paths, changed)
 
     def session_key(self) -> bytes:
-        """Read the secret, or create it. If several schedulers create it, the first one wins."""
         self._calls.ensure(self._paths.root)
-        while (key := self._calls.get(self._paths.session_key)) is None:
-            with suppress(NodeExistsError):
-                self._calls.create(self._paths.session_key, secrets.token_bytes(32))
-        return key
+        return read_secret(self._calls, self._paths.session_key)

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
 from nimbus import records
-from nimbus.adapters.store.calls import Calls, readable
+from nimbus.adapters.store.calls import Calls, readable_record
 from nimbus.adapters.store.paths import Paths
-from nimbus.adapters.store.transaction import Operation
+from nimbus.adapters.store.transaction import Operation, put
 from nimbus.domain.data.datasets import Dataset
 from nimbus.domain.data.publications import Partitioning
 from nimbus.domain.ids import DatasetName, PipelineName
@@ -56,19 +56,7 @@ def change(paths: Paths, write: PutDataset | RemoveDatasetRecord) -> Operation:
     path = paths.dataset(write.dataset.name)
     if isinstance(write, RemoveDatasetRecord):
         return Operation("delete", path)
-    return Operation("create" if write.before is None else "set", path, CODEC.encode(write.dataset))
-
-
-def read(calls: Calls, paths: Paths, name: DatasetName) -> Dataset | None:
-    """One dataset; None: it was never published. Raises UnreadableRecordError."""
-    path = paths.dataset(name)
-    data = calls.get(path)
-    return None if data is None else CODEC.decode(data, path)
-
-
-def readable_datasets(calls: Calls, paths: Paths, names: Iterable[str]) -> Iterator[Dataset]:
-    """Those of these datasets that exist. An unreadable record is logged and left out."""
-    return readable(CODEC, calls.read_all(paths.datasets, names), paths.datasets)
+    return put(path, CODEC.encode(write.dataset), is_new=write.before is None)
 
 
 class Datasets(MutableMapping[DatasetName, Dataset]):
@@ -91,7 +79,7 @@ class Datasets(MutableMapping[DatasetName, Dataset]):
         found = self._decoded.get(name)
         if found is None:
             data = self._encoded[name]
-            found = next(readable(CODEC, [(name, data or b"")], self._place), None) or _unreadable(name)
+            found = readable_record(CODEC, data, f"{self._place}/{name}") or _unreadable(name)
         self._keep(name, found)
         return found
 
@@ -128,14 +116,10 @@ def _unreadable(name: DatasetName) -> Dataset:
     )
 
 
-def read_to_publish(calls: Calls, paths: Paths, names: Iterable[str]) -> Datasets:
-    """Those of these datasets that exist, for the leader."""
-    return Datasets(paths.datasets, calls.read_all(paths.datasets, names))
-
-
-def read_all_to_publish(calls: Calls, paths: Paths) -> Datasets:
-    """All datasets, for the leader."""
-    return read_to_publish(calls, paths, calls.children(paths.datasets) or ())
+def read_to_publish(calls: Calls, paths: Paths, names: Iterable[str] | None = None) -> Datasets:
+    """Those of these datasets that exist, or all, for the leader."""
+    wanted = (calls.children(paths.datasets) or ()) if names is None else names
+    return Datasets(paths.datasets, calls.read_all(paths.datasets, wanted))
 
 
 DUE_CODEC = Compressed(records.DUE)
@@ -147,19 +131,12 @@ def due_change(paths: Paths, write: PutDue) -> Operation:
     path = paths.due_of(write.pipeline)
     if write.due is None:
         return Operation("delete", path)
-    return Operation("create" if write.before is None else "set", path, DUE_CODEC.encode(write.due))
-
-
-def read_due(calls: Calls, paths: Paths, name: PipelineName) -> Due | None:
-    """One consumer; None: the pipeline does not start by data. Raises UnreadableRecordError."""
-    path = paths.due_of(name)
-    data = calls.get(path)
-    return None if data is None else DUE_CODEC.decode(data, path)
+    return put(path, DUE_CODEC.encode(write.due), is_new=write.before is None)
 
 
 def due_for_leader(name: str, data: bytes, place: str) -> Due:
     """A consumer. An unreadable record is logged, and starts nothing until an activation replaces it."""
-    found = next(readable(DUE_CODEC, [(name, data)], place), None)
+    found = readable_record(DUE_CODEC, data, f"{place}/{name}")
     return found or Due(pipeline=PipelineName(name), start=DataStart())
 
 

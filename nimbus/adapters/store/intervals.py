@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import structlog
 from pydantic import TypeAdapter
 
-from nimbus.adapters.store.calls import Calls, readable
+from nimbus.adapters.store.calls import Calls, readable_record
 from nimbus.adapters.store.paths import Paths
-from nimbus.adapters.store.transaction import Operation
+from nimbus.adapters.store.transaction import Operation, put
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.pipelines.interval_index import IndexPage, IntervalIndex
 from nimbus.domain.writes import PutIntervals
@@ -37,15 +37,13 @@ def change(paths: Paths, write: PutIntervals) -> Iterator[Operation]:
     new = {page.name: page.data for page in index.pages} if index is not None else {}
     if index is not None:
         head = _encoded(index)
-        if before is None:
-            yield Operation("create", paths.interval_index(name), head)
-        elif head != _encoded(before):
-            yield Operation("set", paths.interval_index(name), head)
+        if before is None or head != _encoded(before):
+            yield put(paths.interval_index(name), head, is_new=before is None)
     for page in sorted(old.keys() - new.keys()):
         yield Operation("delete", paths.interval_page(name, page))
     for page, data in new.items():
         if old.get(page) != data:
-            yield Operation("set" if page in old else "create", paths.interval_page(name, page), data)
+            yield put(paths.interval_page(name, page), data, is_new=page not in old)
     if index is None:
         yield Operation("delete", paths.interval_index(name))
 
@@ -66,24 +64,18 @@ def _read(calls: Calls, paths: Paths, names: Sequence[str]) -> dict[PipelineName
     listed, heads = calls.list_and_read(nodes, [None] * len(nodes), nodes)
     wanted = [f"{name}/{page}" for name, pages in zip(names, listed, strict=True) for page in pages or ()]
     found = dict(calls.read_all(paths.intervals, wanted))
-    return {
-        PipelineName(name): _decoded(
-            head,
-            [
-                IndexPage(page, data)
-                for page in pages or ()
-                if (data := found.get(f"{name}/{page}")) is not None
-            ],
-            paths.interval_index(PipelineName(name)),
-        )
-        for name, pages, head in zip(names, listed, heads, strict=True)
-        if head is not None
-    }
+    indexes: dict[PipelineName, IntervalIndex] = {}
+    for name, node, pages, head in zip(names, nodes, listed, heads, strict=True):
+        if head is not None:
+            data = {page: found.get(f"{name}/{page}") for page in pages or ()}
+            known = [IndexPage(page, rows) for page, rows in data.items() if rows is not None]
+            indexes[PipelineName(name)] = _decoded(head, known, node)
+    return indexes
 
 
 def _decoded(head: bytes, pages: Iterable[IndexPage], place: str) -> IntervalIndex:
     """Decode an index. An unreadable part counts as empty, and then the past is unknown."""
-    read = next(readable(_HEAD, [("", head)], place), None)
+    read = readable_record(_HEAD, head, place)
     sound = [page if _is_sound(page, place) else IndexPage(page.name, b"") for page in pages]
     if read is None or not all(page.data for page in sound):
         read = _Head(begins=datetime.now(UTC), longest=_ANY if read is None else read.longest)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Literal, assert_never
 
 import structlog
 from kazoo.exceptions import NodeExistsError
@@ -19,23 +18,28 @@ from leader import (
 from nimbus import records
 from nimbus.adapters.store import catalog, datasets, intervals
 from nimbus.adapters.store.board import read_ends, read_slots
-from nimbus.adapters.store.calls import Calls, StoreTransaction, WatchCallback, batched, check_size, readable
+from nimbus.adapters.store.calls import (
+    Calls,
+    StoreTransaction,
+    WatchCallback,
+    batched,
+    check_size,
+    readable,
+    readable_record,
+)
 from nimbus.adapters.store.catalog import readable_pipelines
 from nimbus.adapters.store.nodes import (
-    alert_change,
     body_of,
     queued_commands,
     read_alerts,
     read_all,
-    read_health,
     read_newest_terms,
     read_old_terms,
     read_settings,
-    term_change,
 )
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.runs import change, creation, encode_order, readable_runs, removal
-from nimbus.adapters.store.transaction import Operation, TreeTransaction, size_bytes
+from nimbus.adapters.store.transaction import Operation, TreeTransaction, put, size_bytes
 from nimbus.domain import writes as w
 from nimbus.domain.attempts.slots import Slots
 from nimbus.domain.attempts.workers import WorkerInfo
@@ -62,7 +66,6 @@ from nimbus.ports import (
     SlotTakenError,
     StaleStateError,
 )
-from nimbus.records import UnreadableRecordError
 
 _log = structlog.get_logger(__name__)
 
@@ -107,7 +110,7 @@ class TreeLeaderStore:
             terms=self.read_terms(),
             settings=read_settings(self._calls, self._paths),
             intervals=intervals.read_all(self._calls, self._paths),
-            datasets=datasets.read_all_to_publish(self._calls, self._paths),
+            datasets=datasets.read_to_publish(self._calls, self._paths),
             due=datasets.read_all_due(self._calls, self._paths),
             backfills=read_all(self._calls, self._paths.backfills, records.BACKFILL),
             alerts=self.read_alerts(),
@@ -129,9 +132,8 @@ class TreeLeaderStore:
         return queued_commands(self._paths, self._calls.read_all(self._paths.commands, new))
 
     def _read_abdication(self) -> Abdication | None:
-        data = self._calls.get(self._paths.abdication)
-        found = [("abdication", data)] if data else []
-        return next(readable(records.ABDICATION, found, self._paths.root), None)
+        path = self._paths.abdication
+        return readable_record(records.ABDICATION, self._calls.get(path) or None, path)
 
     def read_terms(self) -> tuple[Term, ...]:
         return read_newest_terms(self._calls, self._paths)
@@ -161,9 +163,8 @@ class TreeLeaderStore:
         return next(readable_pipelines(self._calls, self._paths, [name]), None)
 
     def read_backfill(self, backfill: BackfillId) -> Backfill | None:
-        data = self._calls.get(self._paths.backfill(backfill))
-        found = [(str(backfill), data)] if data else []
-        return next(readable(records.BACKFILL, found, self._paths.backfills), None)
+        path = self._paths.backfill(backfill)
+        return readable_record(records.BACKFILL, self._calls.get(path), path)
 
     def read_intervals(self, name: PipelineName) -> IntervalIndex | None:
         return intervals.read(self._calls, self._paths, name)
@@ -203,8 +204,8 @@ class TreeLeaderStore:
         if not self._keys_left:
             self._keys_left.extend(self._calls.children(self._paths.keys) or ())
         looked_at = [self._keys_left.popleft() for _ in range(min(most, len(self._keys_left)))]
-        found = self._calls.read_all(self._paths.keys, looked_at)
-        paths = [self._paths.key(name) for name, data in found if _is_old_key(name, data, before)]
+        found = ((self._paths.key(n), data) for n, data in self._calls.read_all(self._paths.keys, looked_at))
+        paths = [path for path, data in found if _is_old_key(path, data, before)]
         if paths:
             self._forget("keys", paths)
 
@@ -219,7 +220,7 @@ class TreeLeaderStore:
         return read_alerts(self._calls, self._paths)
 
     def read_health(self) -> tuple[PipelineHealth, ...]:
-        return read_health(self._calls, self._paths)
+        return read_all(self._calls, self._paths.health, records.HEALTH)
 
     def begin(self) -> TreeTransaction:
         return TreeTransaction(self._write, self._operations)
@@ -250,8 +251,12 @@ class TreeLeaderStore:
     def _operations(self, write: w.Write) -> Iterator[Operation]:
         paths = self._paths
         match write:
-            case w.CreateRun() | w.PutRun() | w.RemoveRun():
-                yield from self._of_run(write)
+            case w.CreateRun(run):
+                yield from creation(paths, run)
+            case w.PutRun(run, was):
+                yield from change(paths, run, was)
+            case w.RemoveRun(run_id):
+                yield from removal(self._calls, paths, run_id)
             case w.CreatePipeline(record):
                 yield from catalog.creation(paths, record)
             case w.PutPipeline(record, before):
@@ -267,27 +272,20 @@ class TreeLeaderStore:
                 | w.RemoveBackfill()
             ):
                 yield from self._of_dates(write)
-            case w.ConsumeCommand() | w.PutCommand():
-                yield from self._of_command(write)
-            case w.PutAbdication() | w.CreateTerm() | w.PutTerm() | w.PutSettings() | w.RaiseSchema():
-                yield self._of_cluster(write)
             case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth() | w.RemoveHealth():
-                yield alert_change(paths, write)
+                yield self._of_alerts(write)
+            case (
+                w.ConsumeCommand()
+                | w.PutCommand()
+                | w.PutAbdication()
+                | w.CreateTerm()
+                | w.PutTerm()
+                | w.PutSettings()
+                | w.RaiseSchema()
+            ):
+                yield from self._of_cluster(write)
             case _:
-                yield from self._attempt_operations(write)
-
-    def _of_command(self, write: w.ConsumeCommand | w.PutCommand) -> Iterator[Operation]:
-        paths = self._paths
-        match write:
-            case w.PutCommand(queued, is_new):
-                data = records.COMMAND.encode(body_of(queued))
-                yield Operation("create" if is_new else "set", paths.command(queued.id), data)
-            case w.ConsumeCommand(outcome):
-                yield Operation("delete", paths.command(outcome.command))
-                yield Operation("create", paths.outcome(outcome.command), records.OUTCOME.encode(outcome))
-                if (key := outcome.key) is not None:
-                    known = KeyedCommand(request=key.request, outcome=outcome)
-                    yield Operation("set", paths.key(key.hash), records.KEY.encode(known))
+                yield from self._of_attempts(write)
 
     def _of_dates(self, write: w.DataWrite | w.PutBackfill | w.RemoveBackfill) -> Iterator[Operation]:
         match write:
@@ -298,37 +296,55 @@ class TreeLeaderStore:
             case w.PutDue():
                 yield datasets.due_change(self._paths, write)
             case w.PutBackfill(backfill, before):
-                kind: Literal["create", "set"] = "create" if before is None else "set"
                 path = self._paths.backfill(backfill.id)
-                yield Operation(kind, path, records.BACKFILL.encode(backfill))
+                yield put(path, records.BACKFILL.encode(backfill), is_new=before is None)
             case w.RemoveBackfill(backfill):
                 yield Operation("delete", self._paths.backfill(backfill.id))
 
-    def _of_run(self, write: w.CreateRun | w.PutRun | w.RemoveRun) -> Iterator[Operation]:
+    def _of_alerts(self, write: w.AlertWrite) -> Operation:
+        paths = self._paths
         match write:
-            case w.CreateRun(run):
-                yield from creation(self._paths, run)
-            case w.PutRun(run, was):
-                yield from change(self._paths, run, was)
-            case w.RemoveRun(run_id):
-                yield from removal(self._calls, self._paths, run_id)
-            case _:
-                assert_never(write)
+            case w.CreateAlert(alert) | w.PutAlert(alert):
+                is_new = isinstance(write, w.CreateAlert)
+                return put(paths.alert(alert.id), records.ALERT.encode(alert), is_new=is_new)
+            case w.RemoveAlert(alert_id):
+                return Operation("delete", paths.alert(alert_id))
+            case w.PutHealth(health, is_new):
+                return put(paths.health_of(health.name), records.HEALTH.encode(health), is_new=is_new)
+            case w.RemoveHealth(pipeline):
+                return Operation("delete", paths.health_of(pipeline))
 
     def _of_cluster(
-        self, write: w.PutAbdication | w.CreateTerm | w.PutTerm | w.PutSettings | w.RaiseSchema
-    ) -> Operation:
+        self,
+        write: w.ConsumeCommand
+        | w.PutCommand
+        | w.PutAbdication
+        | w.CreateTerm
+        | w.PutTerm
+        | w.PutSettings
+        | w.RaiseSchema,
+    ) -> Iterator[Operation]:
+        paths = self._paths
         match write:
-            case w.CreateTerm() | w.PutTerm():
-                return term_change(self._paths, write)
+            case w.PutCommand(queued, is_new):
+                yield put(paths.command(queued.id), records.COMMAND.encode(body_of(queued)), is_new=is_new)
+            case w.ConsumeCommand(outcome):
+                yield Operation("delete", paths.command(outcome.command))
+                yield Operation("create", paths.outcome(outcome.command), records.OUTCOME.encode(outcome))
+                if (key := outcome.key) is not None:
+                    known = KeyedCommand(request=key.request, outcome=outcome)
+                    yield Operation("set", paths.key(key.hash), records.KEY.encode(known))
+            case w.CreateTerm(term) | w.PutTerm(term):
+                is_new = isinstance(write, w.CreateTerm)
+                yield put(paths.term(term.epoch), records.TERM.encode(term), is_new=is_new)
             case w.PutAbdication(abdication):
-                return Operation("set", self._paths.abdication, records.ABDICATION.encode(abdication))
+                yield Operation("set", paths.abdication, records.ABDICATION.encode(abdication))
             case w.PutSettings(settings):
-                return Operation("set", self._paths.settings, records.SETTINGS.encode(settings))
+                yield Operation("set", paths.settings, records.SETTINGS.encode(settings))
             case w.RaiseSchema(schema):
-                return Operation("set", self._token.path, schema_raised(self._token, schema))
+                yield Operation("set", self._token.path, schema_raised(self._token, schema))
 
-    def _attempt_operations(
+    def _of_attempts(
         self,
         write: w.CreateAttempt
         | w.RemoveAttempt
@@ -359,13 +375,8 @@ class TreeLeaderStore:
                 yield Operation("create", paths.end(attempt), records.END.encode(end))
             case w.RequestStop(attempt, reason):
                 yield Operation("create", paths.stop(attempt), reason.encode())
-            case _:
-                assert_never(write)
 
 
-def _is_old_key(name: str, data: bytes, before: datetime) -> bool:
-    try:
-        return records.KEY.decode(data, f"keys/{name}").may_be_forgotten(before)
-    except UnreadableRecordError as exc:
-        _log.error("record_unreadable", place=exc.place, error=str(exc))
-        return False
+def _is_old_key(path: str, data: bytes, before: datetime) -> bool:
+    key = readable_record(records.KEY, data, path)
+    return key is not None and key.may_be_forgotten(before)

@@ -1,37 +1,25 @@
-"""Records with one node each: terms, alerts, health of pipelines, commands, settings."""
+"""Reads of records with one node each: terms, alerts, commands, settings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Literal, assert_never
 
 from nimbus import records
 from nimbus.adapters.store.board import UNKNOWN_TIME
-from nimbus.adapters.store.calls import Calls, readable
+from nimbus.adapters.store.calls import Calls, readable, readable_record
 from nimbus.adapters.store.paths import Paths
-from nimbus.adapters.store.transaction import Operation
-from nimbus.domain import writes as w
 from nimbus.domain.cluster.alerts import Alert
 from nimbus.domain.cluster.settings import ClusterSettings
 from nimbus.domain.cluster.terms import Term
 from nimbus.domain.commands import QueuedCommand, Unreadable
 from nimbus.domain.ids import CommandId
-from nimbus.domain.pipelines.pipeline_health import PipelineHealth
 from nimbus.ports import Enqueue
 from nimbus.records import UnreadableRecordError
 
 NEWEST = 2
 """How many a new leader needs: the previous one, and its own if it reads the state again."""
 OLD_AT_ONCE = 100
-
-
-def term_change(paths: Paths, write: w.CreateTerm | w.PutTerm) -> Operation:
-    """The operation for a write."""
-    data = records.TERM.encode(write.term)
-    return Operation(
-        "create" if isinstance(write, w.CreateTerm) else "set", paths.term(write.term.epoch), data
-    )
 
 
 def read_newest_terms(calls: Calls, paths: Paths, most: int = NEWEST) -> tuple[Term, ...]:
@@ -48,33 +36,10 @@ def _read_terms(calls: Calls, paths: Paths, names: tuple[str, ...]) -> tuple[Ter
     return tuple(readable(records.TERM, calls.read_all(paths.terms, names), paths.terms))
 
 
-def alert_change(paths: Paths, write: w.AlertWrite) -> Operation:
-    """The operation for a write."""
-    match write:
-        case w.CreateAlert(alert):
-            return Operation("create", paths.alert(alert.id), records.ALERT.encode(alert))
-        case w.PutAlert(alert):
-            return Operation("set", paths.alert(alert.id), records.ALERT.encode(alert))
-        case w.RemoveAlert(alert_id):
-            return Operation("delete", paths.alert(alert_id))
-        case w.PutHealth(health, is_new):
-            kind: Literal["create", "set"] = "create" if is_new else "set"
-            return Operation(kind, paths.health_of(health.name), records.HEALTH.encode(health))
-        case w.RemoveHealth(pipeline):
-            return Operation("delete", paths.health_of(pipeline))
-        case _:
-            assert_never(write)
-
-
 def read_alerts(calls: Calls, paths: Paths) -> tuple[Alert, ...]:
     """All readable alerts, oldest first."""
-    found = readable(records.ALERT, calls.records(paths.alerts), paths.alerts)
+    found = read_all(calls, paths.alerts, records.ALERT)
     return tuple(sorted(found, key=lambda alert: (alert.raised_at, alert.id)))
-
-
-def read_health(calls: Calls, paths: Paths) -> tuple[PipelineHealth, ...]:
-    """All readable health records of pipelines."""
-    return tuple(readable(records.HEALTH, calls.records(paths.health), paths.health))
 
 
 def queued_commands(paths: Paths, found: Iterable[tuple[str, bytes]]) -> tuple[QueuedCommand, ...]:
@@ -115,9 +80,8 @@ def _queued(command: CommandId, data: bytes, place: str) -> QueuedCommand:
 
 def read_settings(calls: Calls, paths: Paths, changed: Enqueue | None = None) -> ClusterSettings:
     """Pools and cordoned workers; an unreadable record counts as empty."""
-    data = calls.get(paths.settings, changed)
-    found = [("settings", data)] if data else []
-    return next(readable(records.SETTINGS, found, paths.root), ClusterSettings())
+    data = calls.get(paths.settings, changed) or None
+    return readable_record(records.SETTINGS, data, paths.settings) or ClusterSettings()
 
 
 def read_all(

@@ -28,6 +28,11 @@ class Operation(NamedTuple):
         return self if self.encode is None else Operation(self.kind, self.path, self.encode())
 
 
+def put(path: str, data: bytes, *, is_new: bool) -> Operation:
+    """Creates a node, or replaces its data."""
+    return Operation("create" if is_new else "set", path, data)
+
+
 def size_bytes(operations: Iterable[Operation]) -> int:
     """Upper estimate of the size of a request with these operations."""
     return sum(len(path) + len(data) + OVERHEAD_BYTES for _, path, data, _ in operations)

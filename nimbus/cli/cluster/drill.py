@@ -55,7 +55,7 @@ def drill(api: Api, out: Output, limit: float, *, hand_over: bool, kill_leader: 
     if after is None:
         raise _failed(f"nobody leads {limit:g} s after {before['id']}: see `nimbus cluster participants`")
     seen_s = time.monotonic() - began
-    lost = sorted(live - _known(api, live))
+    lost = sorted(run for run in live - _live(api) if not _is_known(api, run))
     term = _term(api, after["epoch"], began + limit)
     report = {
         "kind": "kill" if kill_leader else "hand-over",
@@ -125,12 +125,6 @@ def _live(api: Api) -> set[str]:
     return {row["id"] for state in states for row in api.listed("/runs", "runs", 500, state=state)["runs"]}
 
 
-def _known(api: Api, runs: set[str]) -> set[str]:
-    """Those of the runs that can be read, also if they have ended meanwhile."""
-    listed = _live(api)
-    return {run for run in runs if run in listed or _is_known(api, run)}
-
-
 def _is_known(api: Api, run: str) -> bool:
     try:
         api.get(("runs", run))
@@ -155,6 +149,6 @@ def _said(value: object) -> str:
         return span(value)
     if isinstance(value, dict):
         return ", ".join(f"{number} {name}" for name, number in value.items())
-    return (
-        ", ".join(value) or "none" if isinstance(value, list) else "unknown" if value is None else str(value)
-    )
+    if isinstance(value, list):
+        return ", ".join(value) or "none"
+    return "unknown" if value is None else str(value)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,15 +13,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nimbus.cli.exits import CliError, Exit
-from nimbus.cli.options import config_option, examples
+from nimbus.cli.options import (
+    config_option,
+    examples,
+    find_config,
+    object_store,
+    settings_of,
+    store_session,
+)
 from nimbus.cli.output import Output, logs_on_stderr, output_option
 
 if TYPE_CHECKING:
     from blobsync import ReleaseRef
+    from nimbus.adapters.sqlite.session import SqliteSession
     from nimbus.adapters.store.moving import ClusterState
     from nimbus.config import Settings
-
-CLOSE_LIMIT = timedelta(seconds=5)
 
 _no_open = click.option("--no-open", is_flag=True, help="Refuse if an attempt is open.")
 _file = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
@@ -42,19 +49,13 @@ def export(file: Path, config: Path | None, output: str, live: bool, no_open: bo
     from nimbus import __version__
     from nimbus.adapters.store.moving import read_state, write_archive
     from nimbus.adapters.store.tree import ClusterTree
-    from nimbus.bootstrap.resources import open_session
-    from nimbus.cli.options import settings_of
 
     settings = settings_of(config)
-    with logs_on_stderr():
-        session = open_session(settings)
-        try:
-            if not live:
-                ClusterTree(session, settings.cluster.root).refuse_members()
-            state = read_state(session, settings.cluster.root)
-        finally:
-            session.close(CLOSE_LIMIT)
-        contents = contents_of(state)
+    with store_session(settings) as session:
+        if not live:
+            ClusterTree(session, settings.cluster.root).refuse_members()
+        state = read_state(session, settings.cluster.root)
+    contents = _contents_of(state)
     _check_open(contents.open_attempts, no_open)
     manifest = write_archive(
         file,
@@ -68,7 +69,7 @@ def export(file: Path, config: Path | None, output: str, live: bool, no_open: bo
             "releases": _spelled(contents.releases),
         },
     )
-    print_manifest(Output(output), manifest)
+    _print_manifest(Output(output), manifest)
     return Exit.OK
 
 
@@ -86,22 +87,16 @@ def import_(file: Path, config: Path | None, output: str, no_open: bool) -> int:
     lost, and its task is tried again. Before the import, end the old cluster and its drivers.
     """
     from nimbus.adapters.store.moving import make_cluster, read_archive
-    from nimbus.bootstrap.resources import open_session
-    from nimbus.cli.options import settings_of
     from nimbus.domain.cluster.schema import check_known
 
     settings, archive = settings_of(config), read_archive(file)
     check_known(archive.state.schema, str(file))
-    with logs_on_stderr():
-        contents = contents_of(archive.state)
-        _check_open(contents.open_attempts, no_open)
-        check_releases(settings, contents.releases)
-        session = open_session(settings)
-        try:
-            make_cluster(session, settings.cluster.root, archive.state)
-        finally:
-            session.close(CLOSE_LIMIT)
-    print_manifest(Output(output), archive.manifest)
+    contents = _contents_of(archive.state)
+    _check_open(contents.open_attempts, no_open)
+    _check_releases(settings, contents.releases)
+    with store_session(settings) as session:
+        make_cluster(session, settings.cluster.root, archive.state)
+    _print_manifest(Output(output), archive.manifest)
     return Exit.OK
 
 
@@ -115,28 +110,21 @@ def verify(file: Path, config: Path | None, output: str) -> int:
     What the database holds then is compared with the file. With a configuration, the bucket must have the
     releases in use, too. The cluster is not touched.
     """
-    from nimbus.adapters.sqlite.session import SqliteSession
     from nimbus.adapters.store.moving import make_cluster, read_archive, read_state
-    from nimbus.cli.options import find_config, settings_of
     from nimbus.domain.cluster.schema import check_known
 
     archive = read_archive(file)
     check_known(archive.state.schema, str(file))
-    contents = contents_of(archive.state)
+    contents = _contents_of(archive.state)
     if find_config(config) is not None:
-        check_releases(settings_of(config), contents.releases)
-    with tempfile.TemporaryDirectory() as folder, logs_on_stderr():
-        session = SqliteSession(Path(folder, "state.db"), timedelta(seconds=30))
-        session.start()
-        try:
-            make_cluster(session, "/verified", archive.state)
-            restored = read_state(session, "/verified")
-        finally:
-            session.close(CLOSE_LIMIT)
+        _check_releases(settings_of(config), contents.releases)
+    with _empty_database() as session:
+        make_cluster(session, "/verified", archive.state)
+        restored = read_state(session, "/verified")
     if restored != archive.state:
         message = f"{file} was restored, and what came out is not what is in it: keep an older backup"
         raise CliError(message, code="drill_failed", exit_code=Exit.RUN_FAILED)
-    print_manifest(Output(output), archive.manifest)
+    _print_manifest(Output(output), archive.manifest)
     unchecked = (
         "" if find_config(config) else "; without --config, its releases were not looked for in a bucket"
     )
@@ -154,10 +142,9 @@ def _check_open(attempts: tuple[str, ...], no_open: bool) -> None:
         )
 
 
-def check_releases(settings: Settings, releases: Iterable[ReleaseRef]) -> None:
+def _check_releases(settings: Settings, releases: Iterable[ReleaseRef]) -> None:
     """Refuse if the bucket lacks the manifest of a release. The files that it names are not checked."""
     from blobsync.bucket.keys import manifest
-    from nimbus.cli.options import object_store
 
     store = object_store(settings.storage)
     try:
@@ -177,8 +164,7 @@ def _spelled(releases: Iterable[ReleaseRef]) -> list[str]:
     return sorted(f"{ref.name}@{ref.digest}" for ref in releases)
 
 
-def print_manifest(out: Output, manifest: Any) -> None:
-    """Print the manifest of an archive."""
+def _print_manifest(out: Output, manifest: Any) -> None:
     if out.printed_json(dict(manifest)):
         return
     out.table(("part", "nodes"), [(name, part["nodes"]) for name, part in manifest["parts"].items()])
@@ -187,8 +173,22 @@ def print_manifest(out: Output, manifest: Any) -> None:
     )
 
 
+@contextmanager
+def _empty_database() -> Iterator[SqliteSession]:
+    """A database of a single scheduler, which is removed at the end."""
+    from nimbus.adapters.sqlite.session import SqliteSession
+
+    with tempfile.TemporaryDirectory(prefix="nimbus-state-") as folder, logs_on_stderr():
+        session = SqliteSession(Path(folder, "state.db"), timedelta(seconds=30))
+        session.start()
+        try:
+            yield session
+        finally:
+            session.close(timedelta(seconds=5))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
+class _Contents:
     """The parts of a state that are checked before a cluster is moved."""
 
     open_attempts: tuple[str, ...]
@@ -196,30 +196,25 @@ class Contents:
     """Releases in use, which must be in the bucket."""
 
 
-def contents_of(state: ClusterState) -> Contents:
+def _contents_of(state: ClusterState) -> _Contents:
     """Read all pipelines and runs of a state, through a temporary database.
 
     Raises:
         UnreadableRecordError: one of them is broken, or of a newer release.
     """
-    from nimbus.adapters.sqlite.session import SqliteSession
     from nimbus.adapters.store.calls import calls_on
     from nimbus.adapters.store.cluster import TreeWholeState
     from nimbus.adapters.store.moving import write_nodes
     from nimbus.scheduler.garbage import live_releases
 
-    with tempfile.TemporaryDirectory(prefix="nimbus-state-") as folder:
-        session = SqliteSession(Path(folder) / "state.db")
-        session.start()
-        try:
-            calls_on(session).ensure("/state")
-            write_nodes(calls_on(session), "/state", state.nodes)
-            whole = TreeWholeState(calls_on(session), "/state")
-            pipelines, runs = whole.all_pipelines(), whole.all_runs()
-            releases = live_releases(whole) if pipelines else frozenset()
-        finally:
-            session.close(CLOSE_LIMIT)
-    return Contents(
+    with _empty_database() as session:
+        calls = calls_on(session)
+        calls.ensure("/state")
+        write_nodes(calls, "/state", state.nodes)
+        whole = TreeWholeState(calls, "/state")
+        pipelines, runs = whole.all_pipelines(), whole.all_runs()
+        releases = live_releases(whole) if pipelines else frozenset()
+    return _Contents(
         open_attempts=tuple(str(attempt) for run in runs for attempt in run.open_attempts()),
         releases=releases,
     )

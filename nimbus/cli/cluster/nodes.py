@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from nimbus.cli.exits import CliError, Exit
-from nimbus.cli.options import config_option, examples
-from nimbus.cli.output import Output, logs_on_stderr, output_option
+from nimbus.cli.options import config_option, examples, object_store, settings_of, store_session
+from nimbus.cli.output import Output, output_option
 from nimbus.domain.wording import counted, format_size
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from nimbus.adapters.store.calls import StoreSession
     from nimbus.adapters.store.tree import ClusterTree
     from nimbus.config import Settings
-
-CLOSE_LIMIT = timedelta(seconds=5)
 
 
 @click.command(
@@ -46,9 +45,7 @@ def acl(config: Path | None, output: str, fix: bool, also_as: Path | None) -> in
     also while daemons run; daemons with another password then lose access. Without a username, or with the
     database of a single scheduler, there is nothing to compare, and the command does nothing.
     """
-    from nimbus.bootstrap.resources import open_session
     from nimbus.bootstrap.start_checks import access_lists, why_none
-    from nimbus.cli.options import settings_of
 
     settings, out = settings_of(config), Output(output)
     if why := why_none(settings):
@@ -56,16 +53,12 @@ def acl(config: Path | None, output: str, fix: bool, also_as: Path | None) -> in
             _show(out, [], fixed=False)
         out.note(f"nothing to compare: {why}")
         return Exit.OK
-    with logs_on_stderr():
-        session = open_session(settings)
-        try:
-            if also_as is not None:
-                _add_credential(session, also_as)
-            enforcement = access_lists(session, settings)
-            assert enforcement is not None  # noqa: S101 - `why_none` said so
-            differences = enforcement.fix() if fix else enforcement.check()
-        finally:
-            session.close(CLOSE_LIMIT)
+    with store_session(settings) as session:
+        if also_as is not None:
+            _add_credential(session, also_as)
+        enforcement = access_lists(session, settings)
+        assert enforcement is not None  # noqa: S101 - `why_none` said so
+        differences = enforcement.fix() if fix else enforcement.check()
     _show(out, differences, fixed=fix)
     if fix or not differences:
         return Exit.OK
@@ -119,8 +112,7 @@ def destroy(config: Path | None, output: str, yes_delete: str | None, with_stora
     repeat it; until then no scheduler or worker of this cluster starts.
     """
     from nimbus.adapters.store.tree import ClusterTree
-    from nimbus.bootstrap.resources import epoch_file, open_session
-    from nimbus.cli.options import object_store, settings_of
+    from nimbus.bootstrap.resources import epoch_file
 
     settings, out = settings_of(config), Output(output)
     if yes_delete not in (None, settings.cluster.root):
@@ -130,22 +122,16 @@ def destroy(config: Path | None, output: str, yes_delete: str | None, with_stora
             code="other_cluster",
             exit_code=Exit.USAGE,
         )
-    store = object_store(settings.storage) if with_storage else None
-    with logs_on_stderr():
-        session = open_session(settings)
-        try:
-            tree = ClusterTree(session, settings.cluster.root)
-            _show_contents(out, settings, tree, store, removed=yes_delete is not None)
-            if yes_delete is None:
-                out.note(f"nothing is removed; to remove all of it: --yes-delete {settings.cluster.root}")
-                return Exit.USAGE
-            _remove(tree, store)
-            if (epochs := epoch_file(settings)) is not None:
-                epochs.unlink(missing_ok=True)  # else the next start would look for a cluster that was lost
-        finally:
-            session.close(CLOSE_LIMIT)
-            if store is not None:
-                store.close()
+    storage = closing(object_store(settings.storage)) if with_storage else nullcontext()
+    with storage as store, store_session(settings) as session:
+        tree = ClusterTree(session, settings.cluster.root)
+        _show_contents(out, settings, tree, store, removed=yes_delete is not None)
+        if yes_delete is None:
+            out.note(f"nothing is removed; to remove all of it: --yes-delete {settings.cluster.root}")
+            return Exit.USAGE
+        _remove(tree, store)
+        if (epochs := epoch_file(settings)) is not None:
+            epochs.unlink(missing_ok=True)  # else the next start would look for a cluster that was lost
     out.note(f"{settings.cluster.root} is removed")
     return Exit.OK
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -97,27 +96,26 @@ def status(api: Api, out: Output) -> None:
         ("commands waiting", answer["commands_waiting"]),
         *((f"quarantined: {name}", reason) for name, reason in answer["quarantined"].items()),
         *((f"set aside: {_parked_name(parked)}", parked["why"]) for parked in answer.get("set_aside", ())),
-        *_clocks(answer),
-        *((("succession", said),) if (said := answer.get("succession")) else ()),
-        *_schema(answer),
+        ("clocks", _clocks(answer)),
+        ("succession", answer.get("succession")),
+        ("schema", _schema(answer)),
         ("answered by", f"{answer['answered_by']}, version {answer['version']}"),
-        *((("it cannot lead", lacks),) if (lacks := answer.get("answered_by_lacks")) else ()),
+        ("it cannot lead", answer.get("answered_by_lacks")),
     ]
-    out.table(("what", "is"), rows)
+    out.table(("what", "is"), [row for row in rows if row[1] not in (None, "")])
 
 
-def _clocks(answer: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+def _clocks(answer: dict[str, Any]) -> str:
     """A warning if clocks of schedulers and workers differ."""
     from nimbus.domain.pipelines.catalog import CLOCK_DIFFERENCE
 
     differ_s = answer.get("clocks_differ_s", 0.0)
     if differ_s <= CLOCK_DIFFERENCE.total_seconds():
-        return ()
-    said = (
+        return ""
+    return (
         f"those of schedulers and workers differ by {differ_s:.1f} s, so schedules or recorded times are "
         "off: let NTP set them (`clock_ahead_s` of `nimbus cluster participants` and `workers`, with -o json)"
     )
-    return (("clocks", said),)
 
 
 @cluster.command()
@@ -262,20 +260,18 @@ def _parked_name(parked: dict[str, Any]) -> str:
     return f"{what} {parked['id']}"
 
 
-def _schema(answer: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _schema(answer: dict[str, Any]) -> str:
     """The cluster's schema, and what to do about it."""
     stands, newest, older = answer["cluster_schema"], answer["newest_schema"], ", ".join(answer["older"])
     if stands is None:
-        words = "none before the first leader"
-    elif stands > newest:
-        words = f"{stands}; the scheduler that answers knows {newest} and cannot lead: upgrade it"
-    elif stands == newest:
-        words = f"{stands}; too old for it, upgrade: {older}" if older else str(stands)
-    elif older:
-        words = f"{stands}; to raise it to {newest}, upgrade: {older}"
-    else:
-        words = f"{stands}; the leader raises it to {newest} after leadership.raise_schema_after"
-    yield "schema", words
+        return "none before the first leader"
+    if stands > newest:
+        return f"{stands}; the scheduler that answers knows {newest} and cannot lead: upgrade it"
+    if stands == newest:
+        return f"{stands}; too old for it, upgrade: {older}" if older else str(stands)
+    if older:
+        return f"{stands}; to raise it to {newest}, upgrade: {older}"
+    return f"{stands}; the leader raises it to {newest} after leadership.raise_schema_after"
 
 
 def _counts(counts: dict[str, Any]) -> str:

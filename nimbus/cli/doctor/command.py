@@ -73,7 +73,12 @@ def _configured(settings: Settings) -> Iterator[CheckResult]:
     yield stores.s3(settings)
     yield from stores.outputs(settings)
     yield stores.clock(settings.storage)
-    yield from host.daemon_of(settings)
+    yield from host.certificate_of(settings)
+    yield from host.tokens_of(settings)
+    yield from host.users_of(settings)
+    yield from host.data_of(settings)
+    yield from host.room_of(settings)
+    yield host.advertised(settings)
     yield host.port(scheduler.host, scheduler.port, tls=settings.api.tls is not None)
 
 

@@ -20,10 +20,7 @@ from nimbus.domain.wording import format_size
 if TYPE_CHECKING:
     from nimbus.config import Settings
 
-_NO_JAVA = "none without Java"
 _DISK_LOW, _DISK_TOO_LOW = 5 << 30, 1 << 30
-_SKEW_WARN_S, _SKEW_FAIL_S = 5.0, 300.0
-"""S3 refuses signatures that are more than 15 minutes off; schedules are wrong earlier."""
 
 
 def python() -> CheckResult:
@@ -77,7 +74,7 @@ def kept_jvms(settings: Settings) -> CheckResult:
     if why := plan.why_not():
         return ok(name, f"none: {why}")
     if java_home() is None:
-        return ok(name, _NO_JAVA)
+        return ok(name, "none without Java")
     needed = plan.memory_bytes + GIVE_BACK_BYTES
     if (free := available_memory()) < needed:
         why = f"{free / 2**30:.1f} GiB of memory are available, {needed / 2**30:.1f} GiB would be needed"
@@ -135,16 +132,6 @@ def port(host: str, number: int, *, tls: bool = False) -> CheckResult:
     except (httpx.HTTPError, ValueError, KeyError, TypeError):
         advice = "stop what listens there, or set scheduler.port to another one"
         return fail(name, f"{host}:{number}: {why}", advice)
-
-
-def daemon_of(settings: Settings) -> Iterator[CheckResult]:
-    """Check everything of this host that a configuration names."""
-    yield from certificate_of(settings)
-    yield from tokens_of(settings)
-    yield from users_of(settings)
-    yield from data_of(settings)
-    yield from room_of(settings)
-    yield advertised(settings)
 
 
 def certificate_of(settings: Settings) -> Iterator[CheckResult]:

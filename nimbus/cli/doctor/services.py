@@ -168,14 +168,11 @@ def _kubernetes(check: str, target: SparkTarget) -> CheckResult:
     if denied:
         advice = f"give the token's account a role in namespace {namespace} that may do this"
         return fail(check, f"{known}; may not {', '.join(denied)} in {namespace}", advice)
-    if _ends_with_newline(target.conf.get("spark.kubernetes.authenticate.submission.oauthTokenFile")):
+    file = target.conf.get("spark.kubernetes.authenticate.submission.oauthTokenFile")
+    if file is not None and Path(file).read_bytes().endswith((b"\n", b"\r")):
         advice = "write it without one: printf %s TOKEN"
         return fail(check, f"{known}; token_file ends with a newline, which Spark refuses", advice)
     return ok(check, f"{known}; may do with {', '.join(_RIGHTS)} in {namespace} what is needed")
-
-
-def _ends_with_newline(file: str | None) -> bool:
-    return file is not None and Path(file).read_bytes().endswith((b"\n", b"\r"))
 
 
 def _may(server: str, namespace: str, verb: str, kind: str, token: str, verify: ssl.SSLContext) -> bool:
@@ -266,7 +263,11 @@ def alert_targets_of(settings: Settings, environ: Mapping[str, str]) -> Iterator
         except AlertNotSentError as exc:
             yield fail(check, str(exc), "correct secret_file or secret_variable")
             continue
-        yield _known(check, secret or "") if target.kind == "apprise" else _alert_server(check, target)
+        if target.kind == "apprise":
+            yield _known(check, secret or "")
+        else:
+            advice = "correct it, or let this host reach it: alerts wait until then"
+            yield listens(check, *_place(target), advice, _test(check))
 
 
 def _known(check: str, url: str) -> CheckResult:
@@ -279,12 +280,6 @@ def _known(check: str, url: str) -> CheckResult:
     except AlertNotSentError as exc:
         return fail(check, str(exc), "correct the URL")
     return ok(check, f"Apprise knows its URL; {_test(check)}")
-
-
-def _alert_server(check: str, target: AlertTarget) -> CheckResult:
-    host, port = _place(target)
-    advice = "correct it, or let this host reach it: alerts wait until then"
-    return listens(check, host, port, advice, _test(check))
 
 
 def _test(check: str) -> str:

@@ -40,25 +40,20 @@ def _cluster_of(settings: Settings) -> Iterator[CheckResult]:
     from nimbus.adapters.store.cluster import TreeClusterReader
     from nimbus.adapters.store.moving import last_epoch
     from nimbus.adapters.store.tree import ClusterTree
-    from nimbus.bootstrap.resources import open_session
-    from nimbus.cli.output import logs_on_stderr
+    from nimbus.cli.options import store_session
     from nimbus.domain.cluster.schema import SchemaUnknownError, check_known
     from nimbus.domain.errors import NimbusError
 
     root = settings.cluster.root
     name = f"zookeeper root {root}"
     try:
-        with logs_on_stderr():
-            session = open_session(settings)
-            try:
-                written_at = ClusterTree(session, root).prove_access()
-                schema = last_epoch(session, root).schema
-                now = datetime.now(UTC)
-                reader = TreeClusterReader(calls_on(session), root)
-                others = {f"scheduler {info.id}": info.clock_ahead_s for info in reader.schedulers()}
-                others |= {f"worker {info.id}": info.clock_ahead_s for info in reader.workers()}
-            finally:
-                session.close(settings.zookeeper.call_timeout)
+        with store_session(settings) as session:
+            written_at = ClusterTree(session, root).prove_access()
+            schema = last_epoch(session, root).schema
+            now = datetime.now(UTC)
+            reader = TreeClusterReader(calls_on(session), root)
+            others = {f"scheduler {info.id}": info.clock_ahead_s for info in reader.schedulers()}
+            others |= {f"worker {info.id}": info.clock_ahead_s for info in reader.workers()}
     except (LeaderError, NimbusError) as exc:
         yield fail(name, str(exc), "correct zookeeper.username and password, or hosts")
         return
@@ -121,7 +116,9 @@ def _zookeeper_server(server: str, tls: ssl.SSLContext | None) -> CheckResult:
     try:
         with socket.create_connection((host or server, int(number or 2181)), DEADLINE_S) as connection:
             connection.settimeout(DEADLINE_S)
-            with _secured(connection, host or server, tls) as secured:
+            name_there = (host or server).strip("[]")
+            secured = tls.wrap_socket(connection, server_hostname=name_there) if tls else connection
+            with secured:
                 secured.sendall(b"srvr")
                 said = _whole_answer(secured).decode(errors="replace")
     except ssl.SSLError as exc:
@@ -136,10 +133,6 @@ def _zookeeper_server(server: str, tls: ssl.SSLContext | None) -> CheckResult:
     if "not currently serving" in said:
         return fail(name, "has no quorum", "start the other ZooKeeper servers")
     return fail(name, "does not answer as ZooKeeper does", "correct zookeeper.hosts")
-
-
-def _secured(connection: socket.socket, host: str, tls: ssl.SSLContext | None) -> socket.socket:
-    return connection if tls is None else tls.wrap_socket(connection, server_hostname=host.strip("[]"))
 
 
 def _whole_answer(connection: socket.socket) -> bytes:
@@ -191,8 +184,6 @@ def _file_system(file: Path) -> str:
     return next((mounts[place] for place in file.absolute().parents if place in mounts), "")
 
 
-_NO_JAVA = "none without Java"
-_DISK_LOW, _DISK_TOO_LOW = 5 << 30, 1 << 30
 _SKEW_WARN_S, _SKEW_FAIL_S = 5.0, 300.0
 """S3 refuses signatures that are more than 15 minutes off; schedules are wrong earlier."""
 
@@ -246,8 +237,7 @@ def clock(storage: Storage) -> CheckResult:
         return warn("clock", f"nothing to compare with ({exc})", "see the s3 check")
     if theirs is None:
         return warn("clock", f"{url} does not say its time", "look whether NTP runs here")
-    skew = (datetime.now(UTC) - theirs).total_seconds()
-    return judge_skew(skew)
+    return judge_skew((datetime.now(UTC) - theirs).total_seconds())
 
 
 def judge_skew(skew_s: float) -> CheckResult:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nimbus.cli.exits import CliError, Exit
-from nimbus.cli.options import config_option, dry_run_option, examples, remote, report_command
+from nimbus.cli.exits import Exit
+from nimbus.cli.options import config_option, dry_run_option, duration, examples, remote, report_command
 from nimbus.cli.output import Output, console, logs_on_stderr
 from nimbus.domain.wording import counted, format_size
 
@@ -42,7 +42,12 @@ if TYPE_CHECKING:
     help="Wait until this many schedulers have verified the release before it is activated.",
 )
 @click.option(
-    "--replica-timeout", default="5m", show_default=True, metavar="D", help="Longest wait, such as 30s or 5m."
+    "--replica-timeout",
+    callback=duration,
+    default="5m",
+    show_default=True,
+    metavar="D",
+    help="Longest wait, such as 30s or 5m.",
 )
 @click.option(
     "--replica-policy",
@@ -60,7 +65,7 @@ def publish(
     folder: Path,
     activate: bool,
     min_replicas: int,
-    replica_timeout: str,
+    replica_timeout: timedelta,
     replica_policy: str,
     dry_run: bool,
     config: Path | None,
@@ -75,7 +80,7 @@ def publish(
     from nimbus.cli.pipeline.sources import dry_run as run_dry
     from nimbus.cli.pipeline.sources import read_sources, warnings
 
-    wish = _replica_wish(min_replicas, replica_timeout, replica_policy)
+    wish = _ReplicaWish(min_replicas, replica_timeout, replica_policy)
     spec, files = read_sources(folder)
     for warning in warnings(folder, spec, files):
         out.note(warning)
@@ -104,45 +109,6 @@ class _ReplicaWish:
     """`reject` or `proceed`."""
 
 
-def _replica_wish(wanted: int, timeout: str, policy: str) -> _ReplicaWish:
-    """Build the wish from the options. Raises CliError: the timeout is no duration."""
-    if not wanted:
-        return _ReplicaWish(0, timedelta(0), policy)
-    from nimbus.config.problems import SuggestingError
-    from nimbus.config.values import parse_duration
-
-    try:
-        return _ReplicaWish(wanted, parse_duration(timeout), policy)
-    except SuggestingError as exc:
-        hint = f' (did you mean "{exc.suggestion}"?)' if exc.suggestion else ""
-        raise CliError(f"--replica-timeout: {exc}{hint}", code="bad_duration", exit_code=Exit.USAGE) from exc
-
-
-def _await_replicas(store: ObjectStore, digest: str, wish: _ReplicaWish) -> ReplicaReport:
-    """Wait for replicas. Too few are no error here: the report's `warning` describes what is missing.
-
-    Raises:
-        BlobSyncError: storage failed.
-    """
-    from blobsync import ReplicaBoard, ReplicaPolicy, wait_for_replicas
-
-    with logs_on_stderr():
-        return wait_for_replicas(
-            ReplicaBoard(store), digest, wish.wanted, wish.timeout, ReplicaPolicy.PROCEED
-        )
-
-
-def _replica_data(report: ReplicaReport) -> dict[str, Any]:
-    """The report as JSON data."""
-    return {
-        "wanted": report.wanted,
-        "holders": list(report.replicas.holders),
-        "lacking": list(report.replicas.lacking),
-        "silent": list(report.replicas.silent),
-        "warning": report.warning,
-    }
-
-
 @dataclass
 class _CatalogEntry:
     """Enters an uploaded release in the catalog, waits for replicas if requested, and activates it."""
@@ -162,7 +128,7 @@ class _CatalogEntry:
         code = report_command(self.out, answer, quiet=True)
         if self.wish.wanted and code is Exit.OK:
             self.out.note(f"waiting until {self.wish.wanted} schedulers have verified it")
-            self.replicas = _await_replicas(self.store, self.release.digest, self.wish)
+            self.replicas = self._await_replicas()
             code = self._judged(self.replicas)
             if activate and code is Exit.OK:
                 answer = self._command(activate=True)
@@ -176,6 +142,16 @@ class _CatalogEntry:
     def _command(self, *, activate: bool) -> dict[str, Any]:
         body = {"digest": self.release.digest, "activate": activate}
         return self.api.command("POST", ("pipelines", self.name, "releases"), body)
+
+    def _await_replicas(self) -> ReplicaReport:
+        """Too few are no error here: the report's `warning` describes what is missing."""
+        from blobsync import ReplicaBoard, ReplicaPolicy, wait_for_replicas
+
+        board, wish = ReplicaBoard(self.store), self.wish
+        with logs_on_stderr():
+            return wait_for_replicas(
+                board, self.release.digest, wish.wanted, wish.timeout, ReplicaPolicy.PROCEED
+            )
 
     def _judged(self, report: ReplicaReport) -> Exit:
         if report.warning is None:
@@ -191,7 +167,7 @@ class _CatalogEntry:
         return Exit.REFUSED
 
     def _data(self, answer: dict[str, Any]) -> dict[str, Any]:
-        release = self.release
+        release, report = self.release, self.replicas
         return {
             "name": self.name,
             "digest": release.digest,
@@ -199,7 +175,15 @@ class _CatalogEntry:
             "uploaded_bytes": release.uploaded_bytes,
             "reused_count": release.reused_count,
             "reused_bytes": release.reused_bytes,
-            "replicas": None if self.replicas is None else _replica_data(self.replicas),
+            "replicas": None
+            if report is None
+            else {
+                "wanted": report.wanted,
+                "holders": list(report.replicas.holders),
+                "lacking": list(report.replicas.lacking),
+                "silent": list(report.replicas.silent),
+                "warning": report.warning,
+            },
             "command": answer,
         }
 

@@ -29,7 +29,6 @@ from nimbus.domain.pipelines.pipeline import DEFINITION_FILE, Limits, PipelineSp
 
 if TYPE_CHECKING:
     from blobsync import SourceFile
-    from nimbus.domain.pipelines.pipeline import PipelineSpec
 
 _MAKER_S = 60.0
 _SPECIAL = ", # % * ? [ ] { }"
@@ -81,19 +80,14 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
             exit_code=Exit.USAGE,
         )
     _check_wheels(place, spec, [item.path for item in files])
-    if odd := next(
-        (item.path for item in files if item.role is Role.DEPENDENCY and _misread(item.path)), None
-    ):
+    jars = (item.path for item in files if item.role is Role.DEPENDENCY and item.path.endswith(".jar"))
+    if odd := next((jar for jar in jars if not _SPECIAL_IN_LISTS.isdisjoint(jar)), None):
         raise CliError(
             f"{place}: {odd!r} has one of {_SPECIAL}, which Spark reads as no part of a name; rename it.",
             code="jar_name",
             exit_code=Exit.USAGE,
         )
     return spec, files
-
-
-def _misread(path: str) -> bool:
-    return path.endswith(".jar") and not _SPECIAL_IN_LISTS.isdisjoint(path)
 
 
 def warnings(folder: Path, spec: PipelineSpec, files: Iterable[SourceFile]) -> Iterator[str]:

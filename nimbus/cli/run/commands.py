@@ -10,7 +10,7 @@ import click
 
 from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import LazyGroup
-from nimbus.cli.options import examples, remote, report_command, selected
+from nimbus.cli.options import examples, remote, report_command, report_started, selected
 from nimbus.cli.output import Columns, Output, clock
 
 if TYPE_CHECKING:
@@ -156,17 +156,12 @@ def rerun(
     }
     waits = earlier.get("finished_at") is None
     answer = api.command("POST", (*path, "rerun"), body, decided=not waits)
-    if not out.as_json:
-        out.line(new)
     if waits and answer["status"] == "pending":
-        if out.as_json:
-            out.data(answer)
+        if not out.printed_json(answer):
+            out.line(new)
         out.note(f"it starts when run {run_id} has ended; `nimbus run show {new}` shows its state")
         return Exit.OK
-    code = report_command(out, answer, quiet=not out.as_json)
-    if code is Exit.OK:
-        out.note(f"{answer['outcome']['message']}; follow it with `nimbus run watch {new}`")
-    return code
+    return report_started(out, new, answer)
 
 
 def _mark(text: str) -> tuple[str, str]:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import Lazy, LazyGroup
-from nimbus.cli.options import examples, filters, parameters, remote, report_command, selected
+from nimbus.cli.options import examples, filters, parameters, remote, report_command, report_started, selected
 from nimbus.cli.output import Columns, Output, between, clock, short
 from nimbus.cli.run.rows import application_rows, cost_rows, output_rows, task_rows
 from nimbus.domain.wording import counted
@@ -112,13 +111,7 @@ def start(
         selection=_selection(selected({"only": only, "from": from_, "upto": upto}), reuse),
     )
     if not watching:
-        if not out.as_json:
-            out.line(started.id)
-        answer = dict(started.document)
-        code = report_command(out, answer, quiet=not out.as_json)
-        if code is Exit.OK:
-            out.note(f"{answer['outcome']['message']}; follow it with `nimbus run watch {started.id}`")
-        return code
+        return report_started(out, started.id, dict(started.document))
     from nimbus.cli.run.watch import follow
 
     return follow(api, out, started.id, timeout_s=watch_timeout)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,13 +23,6 @@ if TYPE_CHECKING:
 
 _TIME_SPAN = re.compile(r"\b\d+(\.\d+)? ?(ms|s|min|m|h|d)\b")
 """In words such as "last probed 3 s ago": that time passes is no change."""
-
-
-class View(Protocol):
-    """Shows the current state of a run."""
-
-    def __call__(self, run: dict[str, Any]) -> None:
-        """Show the run."""
 
 
 @click.command(epilog=examples("nimbus run watch flights-20260301t060000z-1a2b3c --watch-timeout 600"))
@@ -76,7 +69,7 @@ def follow(api: Client, out: Output, run_id: str, *, timeout_s: float | None) ->
 
 
 @contextmanager
-def _view(out: Output) -> Iterator[View]:
+def _view(out: Output) -> Iterator[Callable[[dict[str, Any]], None]]:
     if out.as_json:
         yield lambda _run: None
     elif sys.stdout.isatty():

@@ -107,3 +107,10 @@ def test_wrong_question_is_refused(
 
     assert result.exit_code == code
     assert said in result.stderr
+
+
+def test_assumed_duration_without_a_unit_is_refused(api_url: str) -> None:
+    result = simulate(api_url, *NIGHT, "--assume", "10")
+
+    assert result.exit_code == 2
+    assert 'did you mean "10s"' in result.stderr
