@@ -193,6 +193,9 @@ class ReleaseCorruptError(BlobSyncError):
 
 
 class SyncerClosedError(BlobSyncError):
-    """A method of a closed syncer was called."""
+    """A method of a closed syncer was called, or the syncer was closed meanwhile."""
 
     code = "syncer_closed"
+
+    def __init__(self, message: str = "this syncer was closed; make a new one") -> None:
+        super().__init__(message)

@@ -194,5 +194,5 @@ class Throttle:
                 self._paid_until_s = since_s + size_bytes / self._bytes_per_s
                 wait_s = max(0.0, self._paid_until_s - now_s)
         if self._stopping.is_set() or (wait_s and self._stopping.wait(wait_s)):
-            raise SyncerClosedError("this syncer was closed while it worked; make a new one to go on")
+            raise SyncerClosedError
         return wait_s

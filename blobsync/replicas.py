@@ -22,7 +22,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -30,6 +29,7 @@ from enum import StrEnum
 from typing import Any
 
 from blobsync.bucket import keys
+from blobsync.bucket.leases import boottime_s
 from blobsync.bucket.ports import ObjectStore
 from blobsync.errors import BlobNotFoundError, BlobSyncConfigError, BlobSyncError, ReplicasMissingError
 from blobsync.log import LazyLog
@@ -248,7 +248,7 @@ def wait_for_replicas(
         BlobSyncError: the store refused to answer, and a retry does not help.
     """
     stop = stopping if stopping is not None else threading.Event()
-    until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + deadline.total_seconds()
+    until_s = boottime_s() + deadline.total_seconds()
     replicas, trouble = Replicas(digest, (), (), ()), ""
     while True:
         try:
@@ -259,7 +259,7 @@ def wait_for_replicas(
             trouble = f"; at last the store could not be asked: {exc}"
         if len(replicas.holders) >= wanted:
             return ReplicaReport(replicas, wanted, None)
-        left_s = until_s - time.clock_gettime(time.CLOCK_BOOTTIME)
+        left_s = until_s - boottime_s()
         if left_s <= 0 or stop.wait(min(left_s, look_interval.total_seconds())):
             break
     had = len(replicas.holders)

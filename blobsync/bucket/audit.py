@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from typing import TypeVar
 
 from blobsync.bucket import keys
@@ -124,13 +123,17 @@ class Auditor:
 
     def _objects(self, items: Iterable[StoredObject]) -> list[Flaw]:
         """Flaws of these objects. Each object is checked once, also if several releases have it."""
+
+        def flaw_of(key: str) -> Flaw | None:
+            return self._judged(key, lambda: self._read(key, new[key]))
+
         named = {keys.stored(item): item for item in items}
         new = {key: item for key, item in named.items() if key not in self._seen}
-        for key, size in zip(new, self._side_by_side(self._size, new), strict=True):
+        sizes = self._side_by_side(lambda key: self._call(lambda: self._store.size(key)), new)
+        for key, size in zip(new, sizes, strict=True):
             self._seen[key] = _of_size(key, size, new[key].size_bytes)
         sound = [key for key in new if self._seen[key] is None]
         # Deep checks run one after the other, since each takes memory.
-        flaw_of = partial(self._flaw_of, new)
         found = map(flaw_of, sound) if self._deep else self._side_by_side(flaw_of, sound)
         for key, flaw in zip(sound, found, strict=True):
             self._seen[key] = flaw
@@ -165,12 +168,6 @@ class Auditor:
         sha256 = verify_object(read, item.size_bytes, item, also_sha256=True, on_progress=self._on_progress)
         if isinstance(item, Blob) and sha256 not in {None, item.sha256}:
             raise CorruptBlobError(f"it has SHA-256 {sha256}")
-
-    def _size(self, key: str) -> int | None:
-        return self._call(lambda: self._store.size(key))
-
-    def _flaw_of(self, items: Mapping[str, StoredObject], key: str) -> Flaw | None:
-        return self._judged(key, lambda: self._read(key, items[key]))
 
     def _judged(self, key: str, read: Callable[[], Result]) -> Result | Flaw:
         """The result of `read`, or the flaw that it finds."""

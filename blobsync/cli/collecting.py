@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -16,19 +15,7 @@ from blobsync.cli.options import Setting, command_of, size
 if TYPE_CHECKING:
     from blobsync.collection.collector import CollectionReport
     from blobsync.collection.inventory import Kind, Tally
-
-
-@dataclass(frozen=True, slots=True)
-class _Wish:
-    """Which releases to keep, and the limits."""
-
-    keep: tuple[str, ...]
-    keep_newest: int
-    keep_age: timedelta
-    grace: timedelta
-    max_share: float
-    keep_nothing: bool
-    delete: bool
+    from blobsync.local.gc import GcReport
 
 
 @command_of(main)
@@ -79,34 +66,43 @@ def gc(
 
     Without --delete it is a dry run. Exit code 1: it was refused, or an object could not be removed.
     """
-    wish = _Wish(
-        keep,
-        keep_newest,
-        timedelta(days=keep_days),
-        timedelta(hours=grace_hours),
-        max_share,
-        keep_nothing,
-        delete,
-    )
+    grace = timedelta(hours=grace_hours)
     if local:
-        _collect_store(setting, wish)
+        from blobsync.local.gc import gc as collect
+
+        with setting.store() as place:
+            wanted = {refs.in_store(place, text).digest for text in keep}
+            done = collect(
+                place,
+                wanted,
+                grace=grace,
+                allow_empty=keep_nothing,
+                max_share=max_share,
+                dry_run=not delete,
+            )
+        _say_store_report(setting, done, delete)
         return BlobsyncExit.OK
-    return _collect_bucket(setting, wish)
+    from blobsync.collection.collector import collect_garbage
+    from blobsync.collection.decision import CollectionPolicy
 
-
-def _collect_store(setting: Setting, wish: _Wish) -> None:
-    from blobsync.local.gc import gc as collect
-
-    with setting.store() as store:
-        report = collect(
+    policy = CollectionPolicy(
+        grace=grace, keep_age=timedelta(days=keep_days), keep_newest=keep_newest, max_share=max_share
+    )
+    with setting.bucket() as store:
+        report = collect_garbage(
             store,
-            {refs.in_store(store, text).digest for text in wish.keep},
-            grace=wish.grace,
-            allow_empty=wish.keep_nothing,
-            max_share=wish.max_share,
-            dry_run=not wish.delete,
+            {refs.in_bucket(store, text) for text in keep},
+            policy=policy,
+            allow_empty=keep_nothing,
+            dry_run=not delete,
+            retry=setting.retry,
         )
-    done = "removed" if wish.delete else "would remove"
+    setting.say(report.as_data(), "\n".join(_lines(report)))
+    return BlobsyncExit.PROBLEM if report.failed_count else BlobsyncExit.OK
+
+
+def _say_store_report(setting: Setting, report: GcReport, delete: bool) -> None:
+    done = "removed" if delete else "would remove"
     lines = [f"{done} {place}" for place in report.removed]
     lines.append(
         f"{done} {len(report.removed)} of {size(report.freed_bytes)}; {len(report.marked)} of "
@@ -115,7 +111,7 @@ def _collect_store(setting: Setting, wish: _Wish) -> None:
     if report.objects_kept_because:
         lines.append(f"no pack or blob was removed: {report.objects_kept_because}")
     data = {
-        "dry_run": not wish.delete,
+        "dry_run": not delete,
         "removed": report.removed,
         "marked": report.marked,
         "freed_bytes": report.freed_bytes,
@@ -123,26 +119,6 @@ def _collect_store(setting: Setting, wish: _Wish) -> None:
         "objects_kept_because": report.objects_kept_because,
     }
     setting.say(data, "\n".join(lines))
-
-
-def _collect_bucket(setting: Setting, wish: _Wish) -> int:
-    from blobsync.collection.collector import collect_garbage
-    from blobsync.collection.decision import CollectionPolicy
-
-    policy = CollectionPolicy(
-        grace=wish.grace, keep_age=wish.keep_age, keep_newest=wish.keep_newest, max_share=wish.max_share
-    )
-    with setting.bucket() as store:
-        report = collect_garbage(
-            store,
-            {refs.in_bucket(store, text) for text in wish.keep},
-            policy=policy,
-            allow_empty=wish.keep_nothing,
-            dry_run=not wish.delete,
-            retry=setting.retry,
-        )
-    setting.say(report.as_data(), "\n".join(_lines(report)))
-    return BlobsyncExit.PROBLEM if report.failed_count else BlobsyncExit.OK
 
 
 def _lines(report: CollectionReport) -> Iterator[str]:

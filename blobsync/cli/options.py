@@ -156,40 +156,24 @@ def command_of(group: click.Group) -> Callable[[F], F]:
 
 def _setting(options: dict[str, Any]) -> Setting:
     """Take the common options out of `options`."""
-    taken = {
-        name: options.pop(name)
-        for name in (
-            "bucket",
-            "endpoint",
-            "prefix",
-            "region",
-            "ca_bundle",
-            "encryption",
-            "kms_key_id",
-            "root",
-            "digests",
-            "output",
-        )
-    }
-    timeout = timedelta(seconds=options.pop("timeout"))
+    take = options.pop
+    timeout = timedelta(seconds=take("timeout"))
     # The S3 client sends a request twice at most; both tries together must not exceed the timeout.
     silence = timeout / 2
+    bucket, root = take("bucket"), take("root")
+    s3_options = {name: take(name) for name in ("prefix", "region", "ca_bundle", "encryption", "kms_key_id")}
+    endpoint_url = take("endpoint")
     s3 = None
-    if taken["bucket"] is not None:
+    if bucket is not None:
         s3 = S3Config(
-            endpoint_url=taken["endpoint"],
-            bucket=taken["bucket"],
-            prefix=taken["prefix"],
-            region=taken["region"],
-            ca_bundle=taken["ca_bundle"],
-            encryption=taken["encryption"],
-            kms_key_id=taken["kms_key_id"],
+            endpoint_url=endpoint_url,
+            bucket=bucket,
             connect_timeout=min(timedelta(seconds=3), silence),
             read_timeout=min(timedelta(seconds=15), silence),
+            **s3_options,
         )
-    means_bucket = taken["root"] is None or (_is_typed("bucket") and not _is_typed("root"))
-    as_json = taken["output"] == "json"
-    return Setting(s3, taken["root"], taken["digests"], timeout, as_json, means_bucket)
+    means_bucket = root is None or (_is_typed("bucket") and not _is_typed("root"))
+    return Setting(s3, root, take("digests"), timeout, take("output") == "json", means_bucket)
 
 
 def _is_typed(option: str) -> bool:

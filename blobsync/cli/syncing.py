@@ -6,11 +6,11 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from blobsync.bucket.ports import ObjectStore
 from blobsync.cli import refs
 from blobsync.cli.main import BlobsyncExit, main
 from blobsync.cli.options import DAMAGED_RELEASE, Setting, bars, command_of, is_watched, size, table
@@ -55,7 +55,10 @@ def sync(
 
     until = time.monotonic() + within
     with setting.bucket() as store, setting.store(makes=True) as local:
-        wanted = [_found(setting, store, text) for text in release]
+        wanted = [
+            call_retrying(partial(refs.in_bucket, store, text), setting.retry, what="releases")
+            for text in release
+        ]
         changed = threading.Event()
         syncer = Syncer(
             store,
@@ -70,7 +73,7 @@ def sync(
             found = _await(syncer, wanted, changed, until)
             states = [found.releases.get(ref) or _not_begun(ref) for ref in wanted]
             is_ready = all(state.state is ReleaseState.READY for state in states)
-            trees = _trees(local, wanted) if tree and is_ready else {}
+            trees = {str(ref): str(local.materialise(ref)) for ref in wanted if tree and is_ready}
         finally:
             syncer.close(_CLOSE)
     lines = [line for state in states for line in _lines(state)]
@@ -108,10 +111,6 @@ def status(setting: Setting, release: tuple[str, ...]) -> int:
         if all(release["kept"] and release["missing"] == 0 for release in data)
         else BlobsyncExit.PROBLEM
     )
-
-
-def _found(setting: Setting, store: ObjectStore, text: str) -> ReleaseRef:
-    return call_retrying(lambda: refs.in_bucket(store, text), setting.retry, what="releases")
 
 
 def _await(syncer: Syncer, wanted: list[ReleaseRef], changed: threading.Event, until: float) -> Readiness:
@@ -160,10 +159,6 @@ def _worst(states: list[ReleaseReadiness], disk: DiskState) -> int:
     if ReleaseState.ABSENT in kinds:
         return BlobsyncExit.NOT_FOUND
     return BlobsyncExit.PROBLEM if disk.ok or ReleaseState.CORRUPT in kinds else BlobsyncExit.DISK
-
-
-def _trees(local: LocalStore, wanted: list[ReleaseRef]) -> dict[str, str]:
-    return {str(ref): str(local.materialise(ref)) for ref in wanted}
 
 
 def _lines(release: ReleaseReadiness) -> Iterator[str]:

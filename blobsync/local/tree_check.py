@@ -168,14 +168,10 @@ class TreeRecord:
 
 
 def verified_record(objects: ObjectFiles, manifest: Manifest, folder: Path) -> TreeRecord | None:
-    """Hash the tree and make its record. None: a file is missing or wrong, or there is an extra file."""
-    try:
-        return _verified_record(objects, manifest, folder)
-    except FileNotFoundError:  # another process replaces the tree
-        return None
+    """Hash the tree and make its record. None: a file is missing or wrong, or there is an extra file.
 
-
-def _verified_record(objects: ObjectFiles, manifest: Manifest, folder: Path) -> TreeRecord | None:
+    FileNotFoundError if another process replaces the tree.
+    """
     wanted = {item.path: item for item in manifest.artifacts}
     folders: list[TreeFolder] = []
     made: dict[str, FileIdentity] = {}

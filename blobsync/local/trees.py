@@ -101,10 +101,12 @@ class Trees:
         record = self._record(manifest.digest)
         if record is not None and record.is_of(manifest) and record.still_holds(folder, manifest):
             return True
-        hashed = verified_record(self._objects, manifest, folder)
-        if hashed is not None:
-            self._remember(manifest.digest, hashed)
-        return hashed is not None
+        with contextlib.suppress(FileNotFoundError):  # another process replaces the tree
+            record = verified_record(self._objects, manifest, folder)
+            if record is not None:
+                self._remember(manifest.digest, record)
+                return True
+        return False
 
     def _build(self, manifest: Manifest, layout: Layout, part: Path) -> TreeRecord:
         try:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import botocore.session
@@ -238,7 +238,9 @@ class S3Clients:
             found = self._credentials.get_frozen_credentials()
         except BotoCoreError as exc:
             raise translated(exc, self._config, None) from exc
-        return cast("Credentials", found) if found.access_key and found.secret_key else None
+        if not found.access_key or not found.secret_key:
+            return None
+        return Credentials(found.access_key, found.secret_key, found.token)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from urllib.parse import quote
 
 from blobsync.s3.config import S3Config
@@ -166,40 +166,24 @@ def code_and_message(body: bytes) -> tuple[str, str]:
     return code[1].decode() if code else "", message[1].decode(errors="replace") if message else ""
 
 
-class Credentials(Protocol):
-    """The keys to sign with now, such as botocore's frozen credentials."""
-
-    @property
-    def access_key(self) -> str:
-        """The access key id."""
-
-    @property
-    def secret_key(self) -> str:
-        """Never logged."""
-
-    @property
-    def token(self) -> str | None:
-        """Token of a session that expires; None: the keys do not expire."""
-
-
 @dataclass(frozen=True, slots=True)
-class StaticCredentials:
-    """Keys that do not change."""
+class Credentials:
+    """The keys to sign with now. `token` is that of a session that expires; None: the keys do not expire."""
 
     access_key: str
     secret_key: str = field(repr=False)
     token: str | None = field(default=None, repr=False)
 
 
-def static_credentials(config: S3Config, environ: Mapping[str, str]) -> StaticCredentials | None:
+def static_credentials(config: S3Config, environ: Mapping[str, str]) -> Credentials | None:
     """The keys of the configuration, or of the environment, as boto3 finds them; None: boto3 must look."""
     if config.access_key_id is not None and config.secret_access_key is not None:
-        return StaticCredentials(config.access_key_id, config.secret_access_key.reveal())
+        return Credentials(config.access_key_id, config.secret_access_key.reveal())
     access, secret = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
     if not access or not secret or environ.get("AWS_CREDENTIAL_EXPIRATION"):
         return None
     token = environ.get("AWS_SECURITY_TOKEN") or environ.get("AWS_SESSION_TOKEN")
-    return StaticCredentials(access, secret, token or None)
+    return Credentials(access, secret, token or None)
 
 
 class _DayKey(NamedTuple):

@@ -147,7 +147,7 @@ class Transfers:
             ended(result)
 
         def not_begun(call: Future[None]) -> None:
-            error = _closed() if call.cancelled() else call.exception()
+            error = SyncerClosedError() if call.cancelled() else call.exception()
             if error is not None:
                 finish(error)
 
@@ -263,7 +263,7 @@ class _Chunks:
             read_again_if_wrong(lambda: self._transfers.copy(self._incoming, start, size))
 
     def _copied(self, call: Future[None]) -> None:
-        error = _closed() if call.cancelled() else call.exception()
+        error = SyncerClosedError() if call.cancelled() else call.exception()
         if error is None:
             self._submit_next()
         self._end(error)
@@ -287,7 +287,3 @@ class _Chunks:
             if self._errors:
                 raise self._errors[0]
             self._incoming.install()
-
-
-def _closed() -> SyncerClosedError:
-    return SyncerClosedError("this syncer was closed; make a new one")

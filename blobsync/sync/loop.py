@@ -285,4 +285,4 @@ class SyncLoop:
 
 
 def _outcome(done: Future[Inspection]) -> Inspection | BaseException:
-    return SyncerClosedError("closed") if done.cancelled() else done.exception() or done.result()
+    return SyncerClosedError() if done.cancelled() else done.exception() or done.result()

@@ -87,7 +87,7 @@ class DaemonPool:
         future: Future[Result] = Future()
         with self._changed:
             if self._closed:
-                raise SyncerClosedError("this syncer was closed; make a new one")
+                raise SyncerClosedError
             try:
                 if self._idle <= len(self._calls) and len(self._threads) < self.size:
                     self._start_thread()

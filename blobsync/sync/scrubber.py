@@ -29,7 +29,6 @@ from blobsync.local.releases import Release
 from blobsync.local.store import LocalStore
 from blobsync.log import LazyLog
 from blobsync.progress import Throttle
-from blobsync.release.layout import StoredObject
 from blobsync.release.manifest import ReleaseRef
 
 _log = LazyLog(__name__)
@@ -156,7 +155,8 @@ class Scrubber:
                 if item.name not in seen:
                     seen.add(item.name)
                     with self._failure_counted(ref):
-                        self._object(item)
+                        if not self._local.scrub_object(item, on_progress=self._on_progress):
+                            self._tell_damaged(item.name)
             self._manifest_and_tree(kept)
 
     @contextmanager
@@ -176,10 +176,6 @@ class Scrubber:
             self._tell_damaged(kept.ref.digest)
         else:
             self._local.scrub_tree(manifest, on_progress=self._on_progress)
-
-    def _object(self, item: StoredObject) -> None:
-        if not self._local.scrub_object(item, on_progress=self._on_progress):
-            self._tell_damaged(item.name)
 
     def _tell_damaged(self, name: str) -> None:
         self._note(damaged_objects=self.progress.damaged_objects + 1)

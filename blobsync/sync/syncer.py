@@ -32,7 +32,7 @@ from blobsync.sync.loop import LOOK_THREADS, SyncLoop
 from blobsync.sync.pool import DaemonPool
 from blobsync.sync.readiness import Readiness
 from blobsync.sync.scrubber import Scrubber, ScrubProgress
-from blobsync.sync.waits import CLOSED, EnsureCall, EnsureCalls, Holds
+from blobsync.sync.waits import EnsureCall, EnsureCalls, Holds
 
 _log = LazyLog(__name__)
 
@@ -199,7 +199,7 @@ class Syncer:
         """Start the thread, if it was not started."""
         with self._starting:
             if self._stopping.is_set():
-                raise SyncerClosedError(CLOSED)
+                raise SyncerClosedError
             if self._thread.ident is None:
                 self._unsubscribe = self._local.subscribe_disk(lambda _state: self._loop.disk_turned())
                 self._thread.start()

@@ -33,7 +33,6 @@ from blobsync.retry import WRONG_BYTES, WRONG_BYTES_TRIES
 
 _log = LazyLog(__name__)
 
-CLOSED = "this syncer was closed; make a new one"
 _FOLDER = "folder"
 Result = TypeVar("Result")
 
@@ -107,7 +106,7 @@ class EnsureCall:
         try:
             return call.result(self._left_s())
         except CancelledError:
-            error: BaseException = SyncerClosedError(CLOSED)
+            error: BaseException = SyncerClosedError()
         except FutureTimeoutError:
             error = self._late()
         finally:
@@ -169,7 +168,7 @@ class EnsureCalls:
         wait = EnsureCall(ref, until_s)
         with self._lock:
             if self._closed:
-                raise SyncerClosedError(CLOSED)
+                raise SyncerClosedError
             self._waits.setdefault(ref, []).append(wait)
         try:
             yield wait
@@ -194,7 +193,7 @@ class EnsureCalls:
         """End all calls that wait now, and refuse new ones."""
         with self._lock:
             self._closed = True
-        self.fail(SyncerClosedError(CLOSED))
+        self.fail(SyncerClosedError())
 
 
 class Holds:

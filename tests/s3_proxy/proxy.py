@@ -18,10 +18,10 @@ import threading
 import time
 from collections import Counter
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from blobsync.s3.messages import GetSigner
+from blobsync.s3.messages import Credentials, GetSigner
 from tests.s3_proxy.faults import (
     Fail,
     Fault,
@@ -48,12 +48,6 @@ _LOOPBACK = "127.0.0.1"
 _CHUNK_BYTES = 64 << 10
 _PAUSE_S = 0.01
 _RST = struct.pack("ii", 1, 0)  # SO_LINGER with time 0: close sends RST, not FIN
-
-
-class _Keys(NamedTuple):
-    access_key: str
-    secret_key: str
-    token: str | None = None
 
 
 class FaultProxy:
@@ -85,7 +79,7 @@ class FaultProxy:
     ) -> None:
         where = urlsplit(upstream)
         self._host, self._port = where.hostname or _LOOPBACK, where.port or 80
-        self._keys = _Keys(access_key, secret_key)
+        self._keys = Credentials(access_key, secret_key)
         self._signer = GetSigner(f"{self._host}:{self._port}", region)
         self.rule: Rule = rule
         self.requests: Counter[tuple[str, str]] = Counter()
