@@ -30,12 +30,7 @@ MAX_BUCKETS = 16
 
 
 class DataProber:
-    """Probes one thing at a time in each thread.
-
-    Args:
-        open_bucket: Opens a bucket by its name.
-        http_allow: See `status_of`.
-    """
+    """Probes one thing at a time in each thread. `http_allow`: see `status_of`."""
 
     def __init__(self, *, open_bucket: Callable[[str], S3ObjectStore], http_allow: Collection[str]) -> None:
         self._bucket = lru_cache(MAX_BUCKETS)(open_bucket)
@@ -90,11 +85,7 @@ class UnfitAnswerError(Exception):
 
 
 def status_of(url: str, allowed: Collection[str]) -> int:
-    """The status of the response to GET.
-
-    Args:
-        url: Checked by `nimbus.domain.starts.waits.address_fault`.
-        allowed: Host names and addresses that are never refused.
+    """The status of the response to GET. Host names and addresses in `allowed` are never refused.
 
     Raises:
         OSError: it does not answer in time.

@@ -61,15 +61,7 @@ class _Description:
 
 
 class OidcProvider:
-    """See `nimbus.ports.IdentityProvider`.
-
-    Args:
-        issuer: Address of the provider; `https`, or loopback.
-        client: None: no browser logins.
-        jwts: Receives the fetched keys.
-        registry: For the metrics of fetches.
-        clock: Monotonic, in seconds.
-    """
+    """See `nimbus.ports.IdentityProvider`. `jwts` gets the keys. Without a `client` no browser logs in."""
 
     def __init__(
         self,
@@ -144,7 +136,9 @@ class OidcProvider:
 
     async def look(self) -> int:
         """Fetch description and keys now; return the number of usable keys. IdentityProviderError."""
-        described = self._read(await self._ask("GET", _place_of_description(self._issuer)))
+        described = self._read(
+            await self._ask("GET", f"{self._issuer.rstrip('/')}/.well-known/openid-configuration")
+        )
         usable = self._take(await self._ask("GET", described.jwks_uri))
         self._known, self._fetched_at_s = described, self._clock()
         return usable
@@ -260,10 +254,6 @@ def _is_safe(place: str, *, plain: bool) -> bool:
     return bool(host) and (
         parts.scheme == "https" or (plain and parts.scheme == "http" and is_loopback(host))
     )
-
-
-def _place_of_description(issuer: str) -> str:
-    return f"{issuer.rstrip('/')}/.well-known/openid-configuration"
 
 
 def _host(place: str) -> str:

@@ -26,8 +26,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 from types import MappingProxyType
 
-import structlog
-
 from blobsync import ObjectStore, valid_objects
 from nimbus import records
 from nimbus.adapters.s3_purges import S3Purges
@@ -43,6 +41,7 @@ from nimbus.adapters.s3_records import (
     or_unavailable,
     read_record,
     readable_places,
+    readable_record,
     results_key,
     reused_key,
     run_key,
@@ -57,8 +56,6 @@ from nimbus.domain.pipelines.intervals import DataInterval
 from nimbus.domain.runs.purge import KeptReason, Purged, PurgeOrder, RunNote, reused_runs
 from nimbus.domain.runs.run import LATEST_S, Run, RunPlace, RunState, place, place_at
 from nimbus.ports import RecentRuns
-
-_log = structlog.get_logger(__name__)
 
 MAX_OUTCOME_OBJECTS = 50
 """Most objects of each kind that one list of commands reads, with up to 500 outcomes each."""
@@ -222,7 +219,7 @@ class S3History:
                 prefix = f"{DATASETS}{dataset}/{partition or WHOLE}~"
                 begin = None if before is None else _version_key(dataset, partition, before)
                 keys = [info.key for info in islice(valid_objects(self._store, prefix, begin), limit)]
-            found = [self._readable(key, records.VERSION) for key in keys]
+            found = [readable_record(self._store, key, records.VERSION) for key in keys]
         return tuple(version for version in found if version is not None)
 
     def store_results(
@@ -263,7 +260,7 @@ class S3History:
             found = list(islice(fitting(), limit + 1))
             with ThreadPoolExecutor(READERS, "nimbus-history") as pool:
                 keys = (run_key(RunId(entry.id)) for entry in readable_places(found[:limit]))
-                runs = list(pool.map(lambda key: self._readable(key, records.RUN), keys))
+                runs = list(pool.map(lambda key: readable_record(self._store, key, records.RUN), keys))
         passed = found[:limit] if len(found) > limit else scanned if len(scanned) == MAX_SCANNED else []
         more_after = max(readable_places(passed), default=None)
         return RecentRuns(tuple(run for run in runs if run is not None), more_after)
@@ -307,7 +304,7 @@ class S3History:
         found: dict[tuple[datetime, CommandId], CommandOutcome] = {}
         with or_unavailable("commands cannot be listed"):
             for info in islice(valid_objects(self._store, prefix), MAX_OUTCOME_OBJECTS):
-                if (body := self._readable(info.key, records.OUTCOMES)) is None:
+                if (body := readable_record(self._store, info.key, records.OUTCOMES)) is None:
                     continue
                 all_of_it = (*body.refusals, *body.accepted)
                 fitting = (outcome for outcome in all_of_it if pipeline in (None, outcome.pipeline))
@@ -324,7 +321,7 @@ class S3History:
     def terms(self, before: int, limit: int) -> tuple[Term, ...]:
         with or_unavailable("terms cannot be read in history"):
             keys = [info.key for info in islice(valid_objects(self._store, TERMS, _term_key(before)), limit)]
-            found = [self._readable(key, records.TERM) for key in keys]
+            found = [readable_record(self._store, key, records.TERM) for key in keys]
         return tuple(term for term in found if term is not None)
 
     def created_before(self, when: datetime, pipeline: PipelineName | None) -> Iterator[RunId]:
@@ -353,11 +350,3 @@ class S3History:
 
     def order_purge(self, command: CommandId, order: PurgeOrder) -> None:
         self._purges.order(command, order)
-
-    def _readable(self, key: str, codec: records.Codec[records.T]) -> records.T | None:
-        """A record of a list; None if it was removed meanwhile. A broken one is reported and left out."""
-        try:
-            return read_record(self._store, key, codec)
-        except records.UnreadableRecordError as exc:
-            _log.error("record_unreadable", place=exc.place, error=str(exc))
-            return None

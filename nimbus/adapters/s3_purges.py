@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from datetime import datetime
 
-import structlog
-
 from blobsync import ObjectStore, valid_objects
 from nimbus import records
 from nimbus.adapters.s3_records import (
@@ -29,6 +27,7 @@ from nimbus.adapters.s3_records import (
     or_unavailable,
     read_record,
     readable_places,
+    readable_record,
     results_key,
     reused_key,
     run_key,
@@ -39,7 +38,6 @@ from nimbus.domain.runs.run import RunPart, RunPlace, place_at
 
 _ORDERS = "history/purge-orders/"
 _PURGING = "history/purging/"
-_log = structlog.get_logger(__name__)
 
 
 class S3Purges:
@@ -56,13 +54,9 @@ class S3Purges:
         """Open orders, oldest first. An unreadable order is logged and skipped."""
         with or_unavailable("purges cannot be listed"):
             for info in valid_objects(self._store, _ORDERS):
-                command = CommandId(info.key.removeprefix(_ORDERS).removesuffix(".json"))
-                try:
-                    order = records.PURGE_ORDER.decode(b"".join(self._store.read(info.key)), info.key)
-                except records.UnreadableRecordError as exc:
-                    _log.error("record_unreadable", place=exc.place, error=str(exc))
-                else:
-                    yield command, order
+                order = readable_record(self._store, info.key, records.PURGE_ORDER)
+                if order is not None:
+                    yield CommandId(info.key.removeprefix(_ORDERS).removesuffix(".json")), order
 
     def drop_order(self, command: CommandId) -> None:
         with or_unavailable(f"purge {command} could not be removed"):
@@ -98,17 +92,12 @@ class S3Purges:
     ) -> Iterator[RunPlace]:
         """Runs that were created before a moment and still have some of the parts, newest first.
 
-        Args:
-            when: The moment.
-            parts: The parts.
-            pipeline: Only its runs; None: all.
-            beyond: Only runs after this one.
+        Of one pipeline, or of all; only those after `beyond`.
         """
         begin = str(beyond) if beyond is not None else str(place_at(when, "~"))
         runs = self._names(index_of(pipeline), begin)
-        listed = (
-            part for part in parts if part is not RunPart.HISTORY
-        )  # a run without history is not listed
+        # A run without history is not listed.
+        listed = (part for part in parts if part is not RunPart.HISTORY)
         marks = [Ascending(self._names(f"history/purged/{part}/", begin)) for part in listed]
         for place in readable_places(runs):
             if RunPart.HISTORY in parts or not all(names.has(str(place)) for names in marks):
@@ -127,15 +116,10 @@ class S3Purges:
     def unfinished(self) -> Iterator[Purged]:
         """Runs whose history is partly deleted. One whose note is unreadable is logged and skipped."""
         with or_unavailable("purges cannot be listed"):
-            runs = [RunId(info.key.removeprefix(_PURGING)) for info in valid_objects(self._store, _PURGING)]
-        for run in runs:
-            try:
-                purged = self.purged(run)
-            except records.UnreadableRecordError as exc:
-                _log.error("record_unreadable", place=exc.place, error=str(exc))
-                continue
-            if purged is not None:
-                yield purged
+            marks = list(valid_objects(self._store, _PURGING))
+            runs = (RunId(info.key.removeprefix(_PURGING)) for info in marks)
+            found = [readable_record(self._store, _note_key(run), records.PURGED) for run in runs]
+        yield from filter(None, found)
 
     def delete_history(self, purged: Purged) -> None:
         """Delete a run's record, which hides the run everywhere, then its other objects. Safe to repeat."""

@@ -15,7 +15,7 @@ from blobsync import BlobNotFoundError, BlobSyncError, ObjectStore
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.runs.run import RunPlace, RunState, place_at
-from nimbus.records import Codec, T
+from nimbus.records import Codec, T, UnreadableRecordError
 
 
 class StorageUnavailableError(NimbusError):
@@ -108,4 +108,13 @@ def read_record(store: ObjectStore, key: str, codec: Codec[T]) -> T | None:
     try:
         return codec.decode(b"".join(store.read(key)), key)
     except BlobNotFoundError:
+        return None
+
+
+def readable_record(store: ObjectStore, key: str, codec: Codec[T]) -> T | None:
+    """The record of a key; None if there is none, or if it is unreadable, which is logged. BlobSyncError."""
+    try:
+        return read_record(store, key, codec)
+    except UnreadableRecordError as exc:
+        _log.error("record_unreadable", place=exc.place, error=str(exc))
         return None

@@ -37,12 +37,7 @@ class Lazy:
 
 
 class LazyGroup(click.Group):
-    """A group of commands, each imported when it is used.
-
-    Args:
-        lazy: Commands by name, in the order in which they are listed.
-        attributes: As of `click.Group`.
-    """
+    """A group of commands, each imported when it is used. `lazy` has them in the order of their list."""
 
     def __init__(self, *attributes: Any, lazy: Mapping[str, Lazy] | None = None, **named: Any) -> None:
         super().__init__(*attributes, **named)

@@ -42,13 +42,8 @@ def check(
 ) -> list[DemoClaim]:
     """Compare a finished run with the state before the kill.
 
-    Args:
-        run: The run in the API, after its end.
-        before: The state when the leader was killed.
-        new_leader: The successor.
-        new_epoch: Its epoch.
-        drivers: Ids of all started attempts, read from the folders of their outputs: evidence that does not
-            depend on the schedulers' own records.
+    `drivers` are the ids of all started attempts, read from the folders of their outputs: evidence that does
+    not depend on the schedulers' own records.
     """
     tasks = {task["name"]: task for task in run["tasks"]}
     return [

@@ -19,7 +19,7 @@ from nimbus.cli.output import console, make_table
 from nimbus.cli.run.rows import gantt
 from nimbus.client.api import Api
 from nimbus.client.servers import VARIABLE
-from nimbus.demo.checks import BeforeTheKill, DemoClaim, check
+from nimbus.demo.checks import BeforeTheKill, check
 from nimbus.localstack.stack import LocalStack
 
 
@@ -66,13 +66,9 @@ class Stage:
         """A run, from the API."""
         return dict(self.api.get(f"/runs/{run_id}"))
 
-    def number_of(self, scheduler_id: str) -> int:
-        """The number of a scheduler, from its id `scheduler-<n>`."""
-        return int(scheduler_id.rpartition("-")[2])
-
     def page(self, scheduler_id: str, run_id: str) -> str:
         """The address of a run's page at one of the schedulers."""
-        return f"{self.stack.addresses.schedulers[self.number_of(scheduler_id) - 1]}/ui/runs/{run_id}"
+        return f"{self.stack.scheduler(number_of(scheduler_id)).url}/ui/runs/{run_id}"
 
     def drivers(self, run_id: str) -> list[str]:
         """Started attempts of a run: each has created a folder for its output."""
@@ -80,16 +76,16 @@ class Stage:
         return sorted(f"{run_id}.{output.parent.name}.{output.name}" for output in outputs)
 
 
-def wait_for(what: str, seconds: float, look: Any) -> Any:
-    """Call `look` repeatedly until its result is true.
+def number_of(scheduler_id: str) -> int:
+    """The number of a scheduler, from its id `scheduler-<n>`."""
+    return int(scheduler_id.rpartition("-")[2])
 
-    Raises:
-        DemoFailedError: it did not become true in time.
-    """
+
+def wait_for(what: str, seconds: float, probe: Callable[[], Any]) -> Any:
+    """Call `probe` until its result is true, and return that. DemoFailedError: not in time."""
     until = time.monotonic() + seconds
     while True:
-        found = look()
-        if found:
+        if found := probe():
             return found
         if time.monotonic() > until:
             raise DemoFailedError(f"{what}: not within {seconds:.0f} s")
@@ -131,7 +127,8 @@ def perform(stage: Stage, pipeline: Path, name: str) -> str:
     chapter(f"A run of {name}, whose tasks are Spark drivers of their own")
     answer = stage.api.command("POST", "/runs", {"pipeline": name, "parameters": {}})
     run_id = str(answer["run_id"])
-    say(f"run {run_id}; its page: {standby_page(stage, run_id)}")
+    standby = next(row["id"] for row in stage.participants() if not row["is_leader"])  # it is not killed
+    say(f"run {run_id}; its page: {stage.page(standby, run_id)}")
     watch = RunWatch(stage, run_id)
     before, killed_at = kill_the_leader(stage, watch)
 
@@ -151,12 +148,6 @@ def perform(stage: Stage, pipeline: Path, name: str) -> str:
     return stage.page(successor["id"], run_id)
 
 
-def standby_page(stage: Stage, run_id: str) -> str:
-    """The page of a run on a standby scheduler, which will not be killed."""
-    standby = next(each["id"] for each in stage.participants() if not each["is_leader"])
-    return stage.page(standby, run_id)
-
-
 class RunWatch:
     """Prints each change of a run."""
 
@@ -168,12 +159,12 @@ class RunWatch:
     def until(self, enough: Callable[[dict[str, Any]], Any], seconds: float, what: str) -> Any:
         """Show the run until the result of `enough` is true, and return that result."""
 
-        def look() -> Any:
+        def probe() -> Any:
             run = self._stage.run(self._run_id)
             self._show(run)
             return enough(run)
 
-        return wait_for(what, seconds, look)
+        return wait_for(what, seconds, probe)
 
     def _show(self, run: Mapping[str, Any]) -> None:
         for task in run["tasks"]:
@@ -214,7 +205,7 @@ def kill_the_leader(stage: Stage, watch: RunWatch) -> tuple[BeforeTheKill, datet
     own = ", ".join(task["name"] for task in attempts_on(run, before.leader))
     say(f"computing at this moment: {', '.join(sorted(before.computing))}; on the leader's own worker: {own}")
     killed_at = datetime.now(UTC)
-    stage.stack.kill_scheduler(stage.number_of(before.leader))
+    stage.stack.kill_scheduler(number_of(before.leader))
     return before, killed_at
 
 
@@ -265,11 +256,7 @@ def figures(summary: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, 
         if isinstance(value, Mapping):
             yield from figures(value, name)
         elif isinstance(value, int | float):
-            yield name, _figure(value)
-
-
-def _figure(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
+            yield name, f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
 
 
 def conclude(
@@ -279,12 +266,8 @@ def conclude(
     chapter("Checked")
     claims = check(run, before, new_leader=successor["id"], new_epoch=successor["epoch"], drivers=drivers)
     for claim in claims:
-        _show_claim(claim)
+        mark = click.style("yes", fg="green") if claim.holds else click.style("NO", fg="red", bold=True)
+        say(f"  {mark:<4} {claim.text}{f': {claim.evidence}' if claim.evidence else ''}")
     broken = [claim.text for claim in claims if not claim.holds]
     if broken:
         raise DemoFailedError(f"not kept: {'; '.join(broken)}")
-
-
-def _show_claim(claim: DemoClaim) -> None:
-    mark = click.style("yes", fg="green") if claim.holds else click.style("NO", fg="red", bold=True)
-    say(f"  {mark:<4} {claim.text}{f': {claim.evidence}' if claim.evidence else ''}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import http.client
-import os
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from nimbus.localstack.folder import write_private
 from nimbus.localstack.ports import LOOPBACK, http_answer, require_free
 from nimbus.localstack.process import ManagedProcess
 from nimbus.localstack.s3 import DATA_ACCESS_KEY, S3Server
@@ -62,9 +62,19 @@ def scheduler_settings(
 
     Without a ZooKeeper it configures a single scheduler.
     """
+    data_keys = {"access_key_id": DATA_ACCESS_KEY, "secret_access_key": s3.data_secret_key}
     return {
         "cluster": {"root": ROOT},
-        **({"leadership": {"elector": "single"}} if zookeeper is None else _zookeeper(zookeeper, tuning)),
+        **(
+            {"leadership": {"elector": "single"}}
+            if zookeeper is None
+            else {
+                "zookeeper": {
+                    "hosts": zookeeper.hosts,
+                    "session_timeout": f"{tuning.session_timeout.total_seconds():g}s",
+                }
+            }
+        ),
         "storage": {
             "endpoint_url": s3.endpoint_url,
             "bucket": BUCKET,
@@ -83,19 +93,10 @@ def scheduler_settings(
             **({"data": f"s3://{DATA_BUCKET}"} if tuning.data_in_s3 else {"data": str(folder / "data")}),
             **({} if tuning.keeps_jvms else {"idle_jvms": 0}),
         },
-        **({"data": _data_keys(s3)} if tuning.data_in_s3 else {}),
+        **({"data": data_keys} if tuning.data_in_s3 else {}),
         **({"spark": {"targets": dict(targets)}} if targets else {}),
         **({} if tuning.telemetry is None else {"telemetry": dict(tuning.telemetry)}),
     }
-
-
-def _zookeeper(server: ZooKeeperServer, tuning: StackTuning) -> dict[str, Any]:
-    timeout = f"{tuning.session_timeout.total_seconds():g}s"
-    return {"zookeeper": {"hosts": server.hosts, "session_timeout": timeout}}
-
-
-def _data_keys(s3: S3Server) -> dict[str, str]:
-    return {"access_key_id": DATA_ACCESS_KEY, "secret_access_key": s3.data_secret_key}
 
 
 def scheduler_command(config: Path) -> list[str]:
@@ -111,7 +112,7 @@ def worker_command(config: Path) -> list[str]:
 def write_settings(file: Path, settings: Mapping[str, Any]) -> None:
     """Write a configuration document as YAML, readable only by its owner: it contains the S3 secret."""
     text = yaml.safe_dump(dict(settings), sort_keys=False)
-    _write_private(file, f"{_heading(text)}\n{text}")
+    write_private(file, f"{_heading(text)}\n{text}")
 
 
 def was_edited(file: Path) -> bool:
@@ -135,19 +136,8 @@ def kept_secret(file: Path) -> str:
     """
     with contextlib.suppress(FileNotFoundError):
         return file.read_text().strip()
-    _write_private(file, secrets.token_hex(20) + "\n")
+    write_private(file, secrets.token_hex(20) + "\n")
     return file.read_text().strip()
-
-
-def _write_private(file: Path, text: str) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(".part")
-    part.unlink(missing_ok=True)  # else the mode of an old file would stay
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
-        new.write(text)
-        new.flush()
-        os.fsync(new.fileno())
-    part.replace(file)
 
 
 class SchedulerProcess(ManagedProcess):

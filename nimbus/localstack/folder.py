@@ -1,4 +1,4 @@
-"""What belongs to the stack in one folder: the lock that allows one, and the processes with its tag.
+"""What belongs to the stack in one folder: the lock that allows one, its files, the processes with its tag.
 
 Attempts of tasks are detached from their scheduler: they have their own session and parent. But they keep the
 environment of their start, with the tag, and all their children inherit it.
@@ -31,11 +31,7 @@ class FolderLock:
         self._fd: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock.
-
-        Raises:
-            StackLockedError: another process, or another stack in this one, has it.
-        """
+        """Take the lock. Raises StackLockedError: another process, or another stack in this one, has it."""
         self._folder.mkdir(parents=True, exist_ok=True)
         fd = os.open(self._folder / "stack.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -53,6 +49,18 @@ class FolderLock:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+
+def write_private(file: Path, text: str) -> None:
+    """Write a file atomically; only its owner can read it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(".part")
+    part.unlink(missing_ok=True)  # else the mode of an old file would stay
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
+        new.write(text)
+        new.flush()
+        os.fsync(new.fileno())
+    part.replace(file)
 
 
 TAG_VARIABLE = "NIMBUS_STACK"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import secrets
 import socket
 from collections import deque
@@ -17,6 +16,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from nimbus.localstack.errors import PortBusyError
+from nimbus.localstack.folder import write_private
 from nimbus.localstack.process import Report, silent
 
 LOOPBACK = "127.0.0.1"
@@ -81,21 +81,15 @@ def _reserve(port: int) -> bool:
 
 
 def require_free(port: int, what: str) -> None:
-    """Refuse a busy port with a clear message before a child process fails on it.
-
-    Raises:
-        PortBusyError: another process listens there.
-    """
+    """Raise PortBusyError for a busy port, before a child process fails on it with a worse message."""
     if not is_free(port):
         raise PortBusyError(port=port, what=what)
 
 
 class PortBook:
-    """Stores the port of each part of the stack in a small JSON file.
+    """Stores the port of each part of the stack in a small JSON file, `{name: port}`.
 
-    Args:
-        file: Shape `{name: port}`. A missing or unreadable file counts as empty, so the ports are new.
-        report: Called when a stored port is busy and another one is chosen.
+    A missing or unreadable file counts as empty. `report` is called when a stored port is busy.
     """
 
     def __init__(self, file: Path, report: Report = silent) -> None:
@@ -114,17 +108,8 @@ class PortBook:
                 "Addresses noted from the last start no longer hold."
             )
         self._ports[name] = port
-        self._write()
+        write_private(self._file, json.dumps(self._ports, indent=2, sort_keys=True))
         return port
-
-    def _write(self) -> None:
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        part = self._file.with_suffix(".part")
-        with part.open("w") as file:
-            json.dump(self._ports, file, indent=2, sort_keys=True)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self._file)
 
 
 def _read(file: Path) -> dict[str, int]:

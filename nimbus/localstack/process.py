@@ -34,11 +34,7 @@ def silent(_line: str) -> None:
 class ManagedProcess(ABC):
     """A child process with a log file and a check for readiness.
 
-    Args:
-        name: For messages: `ZooKeeper`, `scheduler-1`.
-        log: File for its standard output and error; a restart appends.
-        environment: Added to this process's environment.
-        start_deadline: Longest time from start until it is ready.
+    A restart appends to the log. `environment` is added to that of this process.
     """
 
     def __init__(
@@ -74,11 +70,7 @@ class ManagedProcess(ABC):
 
     @property
     def pid(self) -> int:
-        """Process id of the running child.
-
-        Raises:
-            ProcessStateError: it does not run.
-        """
+        """Process id of the running child. Raises ProcessStateError: it does not run."""
         return self._living().pid
 
     def start(self, report: Report = silent) -> None:

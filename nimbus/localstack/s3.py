@@ -41,12 +41,7 @@ _OPTIONS = (
 class S3Server(ManagedProcess):
     """An S3 server on loopback. Objects survive `stop`, `kill` and a restart; user metadata do not.
 
-    Args:
-        data_dir: Objects, below `objects/<bucket>/`, and `s3.log`. Created if missing.
-        port: Port; default: a free one. It never changes.
-        access_key: At least 8 letters, digits or `/+=_-`.
-        secret_key: The same.
-        environment: Added to the environment of the process.
+    The keys need at least 8 letters, digits or `/+=_-` each.
     """
 
     def __init__(
@@ -95,7 +90,8 @@ class S3Server(ManagedProcess):
             (self.objects / name).mkdir(parents=True, exist_ok=True)
             return
         # Through the server, which does not notice folders that others create.
-        status, answer = self._put_bucket(name)
+        headers = self._signed("PUT", f"/{name}")
+        status, answer = http_answer(self.port, f"/{name}", _ASK_DEADLINE_S, method="PUT", headers=headers)
         if status != http.client.OK and b"BucketAlreadyExists" not in answer:
             raise ProcessStateError(
                 f"{self.name} refused bucket {name}: HTTP {status} {answer.decode(errors='replace')}"
@@ -113,10 +109,6 @@ class S3Server(ManagedProcess):
         except (OSError, http.client.HTTPException):
             return False
         return True
-
-    def _put_bucket(self, name: str) -> tuple[int, bytes]:
-        headers = self._signed("PUT", f"/{name}")
-        return http_answer(self.port, f"/{name}", _ASK_DEADLINE_S, method="PUT", headers=headers)
 
     def _signed(self, method: str, path: str) -> dict[str, str]:
         """Headers of a request without body or query, signed.

@@ -68,12 +68,9 @@ class LocalStack:
     Args:
         folder: Contains `zookeeper/`, `s3/`, `spark/`, `data/`, and for schedulers `scheduler-<n>/` and
         `.yaml`.
-        schedulers: Number of schedulers, at least 1.
         single: One scheduler with its state in SQLite, without ZooKeeper.
         standalone: Also start a Spark cluster, which is a target in the schedulers' configuration.
         workers: Number of standalone workers; 0: each scheduler has an embedded one.
-        tuning: Slots and timeouts.
-        report: Called with each line of progress.
         command: Returns a scheduler's command line for its configuration file.
     """
 
@@ -149,7 +146,8 @@ class LocalStack:
         try:
             self._refuse_another_kind()
             self._start_servers()
-            self._start_schedulers()
+            for daemon in (*self.schedulers, *self.workers):
+                daemon.spawn()
             if self._single:
                 self.s3.wait_ready(report=self._report)
         except BaseException:  # also Ctrl-C
@@ -240,10 +238,6 @@ class LocalStack:
         server.start(self._report)
         self._report(f"{server.name}: answers on {address} after {time.monotonic() - began:.1f} s")
 
-    def _start_schedulers(self) -> None:
-        for daemon in (*self.schedulers, *self.workers):
-            daemon.spawn()
-
     def wait_ready(self, deadline: timedelta = timedelta(seconds=60)) -> None:
         """Wait until `/readyz` returns 200 on every scheduler that this object has not killed or stopped.
 
@@ -251,15 +245,11 @@ class LocalStack:
             ProcessStartError: one ended, or was not ready within `deadline`, which is for all together.
         """
         until = time.monotonic() + deadline.total_seconds()
-        for scheduler in self.schedulers:
-            if not scheduler.wanted:
-                continue
-            left = timedelta(seconds=max(0.0, until - time.monotonic()))
-            scheduler.wait_ready(left, self._report)
-            self._report(f"{scheduler.name}: ready on {scheduler.url}")
-        for worker in self.workers:
-            if worker.wanted:
-                worker.wait_ready(timedelta(seconds=max(0.0, until - time.monotonic())), self._report)
+        for daemon in (*self.schedulers, *self.workers):
+            if daemon.wanted:
+                daemon.wait_ready(timedelta(seconds=max(0.0, until - time.monotonic())), self._report)
+                if isinstance(daemon, SchedulerProcess):
+                    self._report(f"{daemon.name}: ready on {daemon.url}")
 
     def scheduler(self, number: int) -> SchedulerProcess:
         """Scheduler `number`, counted from 1 as in its id."""

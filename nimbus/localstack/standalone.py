@@ -11,15 +11,13 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from nimbus.java import find_java
-from nimbus.localstack.errors import ToolMissingError
 from nimbus.localstack.ports import LOOPBACK, http_answer, require_free
 from nimbus.localstack.process import ManagedProcess, Report, silent
-from nimbus.localstack.zookeeper import ZooKeeperServer
+from nimbus.localstack.zookeeper import ZooKeeperServer, spark_home
 
 TARGET = "standalone"
 """Name of the cluster in the schedulers' configuration."""
@@ -77,7 +75,7 @@ class _SparkDaemon(ManagedProcess):
     def _command(self) -> Sequence[str]:
         require_free(self.port, self.name)
         require_free(self._page_port, self.name)
-        home = _spark_home()
+        home = spark_home("Spark's daemons")
         self.folder.mkdir(parents=True, exist_ok=True)
         properties = self.folder / "spark.conf"
         properties.write_text("".join(f"{key} {value}\n" for key, value in self._properties().items()))
@@ -173,14 +171,7 @@ class SparkWorker(_SparkDaemon):
 
 
 class StandaloneCluster:
-    """Two masters and two workers on loopback.
-
-    Args:
-        folder: Contains logs and work folders.
-        take: Returns the port for a name.
-        zookeeper: Store of the masters' state.
-        environment: Added to the environment of all processes.
-    """
+    """Two masters and two workers on loopback. `take` returns the port for a name."""
 
     name = "Spark"
 
@@ -226,11 +217,7 @@ class StandaloneCluster:
         return next((master for master in self.masters if master.running and master.leads), None)
 
     def start(self, report: Report = silent) -> None:
-        """Start all, and wait until every worker is registered.
-
-        Raises:
-            ProcessStartError: one did not start.
-        """
+        """Start all, and wait until every worker is registered. ProcessStartError: one did not start."""
         for group in (self.masters, self.workers):
             for daemon in group:
                 daemon.spawn()
@@ -243,12 +230,3 @@ class StandaloneCluster:
             daemon.terminate()
         for daemon in reversed(self.daemons):
             daemon.stop()
-
-
-def _spark_home() -> Path:
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise ToolMissingError(
-            "Spark's daemons come with PySpark, which is not installed: pip install pyspark"
-        )
-    return Path(spec.origin).parent

@@ -41,13 +41,7 @@ _ASK_DEADLINE_S = 1.0
 class ZooKeeperServer(ManagedProcess):
     """A single ZooKeeper server on loopback. Data survive `stop`, `kill` and a restart; writes are fsynced.
 
-    Args:
-        data_dir: Data, configuration and `zookeeper.log`. Created if missing.
-        port: Client port; default: a free one. It never changes.
-        tick: Unit of ZooKeeper's time; a session may be as short as two ticks.
-        longest_session: Longest session timeout; longer requests get this.
-        environment: Added to the environment of the process.
-        name: For messages.
+    A session may be as short as two ticks; requests for more than `longest_session` get that.
     """
 
     def __init__(
@@ -75,17 +69,9 @@ class ZooKeeperServer(ManagedProcess):
         config = self.data_dir / "zoo.cfg"
         self.data_dir.mkdir(parents=True, exist_ok=True)
         config.write_text("".join(f"{key}={value}\n" for key, value in self._settings().items()))
-        jars = _jars()
-        java = find_java().java
-        return [
-            str(java),
-            *_JVM_OPTIONS,
-            *self._more_options(),
-            "-cp",
-            ":".join(map(str, jars)),
-            _MAIN_CLASS,
-            str(config),
-        ]
+        classes = ":".join(map(str, _jars()))
+        options = (*_JVM_OPTIONS, *self._more_options())
+        return [str(find_java().java), *options, "-cp", classes, _MAIN_CLASS, str(config)]
 
     def _more_options(self) -> Sequence[str]:
         """Options of the JVM for a subclass."""
@@ -124,14 +110,20 @@ class ZooKeeperServer(ManagedProcess):
         return answer
 
 
-def _jars() -> list[Path]:
-    """The jars of a server in the installed PySpark, found without importing it."""
+def spark_home(of: str) -> Path:
+    """The folder of the installed PySpark, found without importing it.
+
+    Raises:
+        ToolMissingError: there is none, so `of` is missing, too.
+    """
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise ToolMissingError(
-            "ZooKeeper's jars come with PySpark, which is not installed: pip install pyspark"
-        )
-    folder = Path(spec.origin).parent / "jars"
+        raise ToolMissingError(f"{of} come with PySpark, which is not installed: pip install pyspark")
+    return Path(spec.origin).parent
+
+
+def _jars() -> list[Path]:
+    folder = spark_home("ZooKeeper's jars") / "jars"
     jars = [jar for pattern in _JARS for jar in sorted(folder.glob(pattern))]
     if not any(jar.name.startswith("zookeeper-") for jar in jars):
         raise ToolMissingError(

@@ -18,14 +18,7 @@ from nimbus.domain.cluster.schedulers import SchedulerInfo
 
 
 class SyncMetrics(Collector):
-    """Metrics of the sync, the scrub and the disk.
-
-    Args:
-        registry: The registry to join.
-        progress: Progress of the syncer.
-        scrub: Progress of the scrub.
-        disk: State of the local store's disk.
-    """
+    """Metrics of the sync, the scrub and the disk."""
 
     def __init__(
         self,
@@ -58,67 +51,59 @@ class SyncMetrics(Collector):
 
     @staticmethod
     def _synced(progress: SyncProgress) -> Iterator[Metric]:
-        yield _counter(
+        yield CounterMetricFamily(
             "nimbus_sync_fetched_bytes_total",
             "Bytes fetched from storage, valid or not.",
             progress.fetched_bytes,
         )
-        yield _counter(
+        yield CounterMetricFamily(
             "nimbus_sync_fetched_objects_total",
             "Valid objects that were fetched from storage.",
             progress.fetched_objects,
         )
-        yield _gauge(
+        yield GaugeMetricFamily(
             "nimbus_sync_done_bytes",
             "Bytes, as stored, of the needed objects (packs and large files) that are here or being fetched.",
             progress.done_bytes,
         )
-        yield _gauge(
+        yield GaugeMetricFamily(
             "nimbus_sync_total_bytes", "Bytes of all needed objects, as stored.", progress.total_bytes
         )
 
     @staticmethod
     def _scrubbed(scrub: ScrubProgress) -> Iterator[Metric]:
         share = scrub.done_releases / scrub.total_releases if scrub.total_releases else 0.0
-        yield _gauge(
+        yield GaugeMetricFamily(
             "nimbus_scrub_running",
             "1 while this daemon verifies its store by reading it again. If several daemons share a store, "
             "one of them does it.",
-            scrub.is_running,
+            float(scrub.is_running),
         )
-        yield _gauge(
+        yield GaugeMetricFamily(
             "nimbus_scrub_progress_ratio",
             "Progress of the current or last round of this verification.",
             share,
         )
-        yield _counter(
+        yield CounterMetricFamily(
             "nimbus_scrub_rounds_total", "Completed rounds of this verification.", scrub.finished_rounds
         )
-        yield _counter(
+        yield CounterMetricFamily(
             "nimbus_scrub_damaged_objects_total",
             "Objects (packs, large files), manifests and layouts that the rounds found damaged. Not "
             "counted: what a look finds, and damage in trees/.",
             scrub.damaged_objects,
         )
-        yield _counter(
+        yield CounterMetricFamily(
             "nimbus_scrub_failed_objects_total",
             "Objects, manifests and layouts that the disk could not check.",
             scrub.failed_objects,
         )
         finished_at = scrub.finished_at
-        yield _gauge(
+        yield GaugeMetricFamily(
             "nimbus_scrub_finished_timestamp_seconds",
             "When this daemon last completed a round; 0: not since its start.",
             0.0 if finished_at is None else finished_at.timestamp(),
         )
-
-
-def _counter(name: str, words: str, value: float) -> Metric:
-    return CounterMetricFamily(name, words, value=value)
-
-
-def _gauge(name: str, words: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, words, value=float(value))
 
 
 class ReadinessMetrics:

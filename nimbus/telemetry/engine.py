@@ -61,9 +61,7 @@ class ClusterCounts:
 class ClusterMetrics(Collector):
     """Gauges of the cluster, as last counted by the leader. A scheduler that does not lead has none.
 
-    Args:
-        registry: The registry to join.
-        leads: Returns True when this process certainly leads. Called at each scrape; must not block.
+    `leads` returns True when this process certainly leads. It is called at each scrape, and must not block.
     """
 
     def __init__(self, registry: CollectorRegistry, leads: Callable[[], bool]) -> None:
@@ -167,12 +165,7 @@ def _labelled(name: str, words: str, label: str, values: Mapping[str, float]) ->
 
 
 class EngineMetrics:
-    """Metrics of the engine. The registry is an argument, so that tests and embedders have their own.
-
-    Args:
-        registry: The registry to join.
-        leads: As in `ClusterMetrics`.
-    """
+    """Metrics of the engine. The registry is an argument, so that tests and embedders have their own."""
 
     def __init__(self, registry: CollectorRegistry, leads: Callable[[], bool] = lambda: True) -> None:
         self._cluster = ClusterMetrics(registry, leads)
@@ -225,7 +218,7 @@ class EngineMetrics:
             ("pipeline",),
             registry=registry,
         )
-        self._news_waited = Histogram(
+        self._event_wait = Histogram(
             "nimbus_event_wait_seconds",
             "How long the oldest event of a turn of the engine waited for it.",
             buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
@@ -234,7 +227,7 @@ class EngineMetrics:
 
     def turned(self, waited_s: float) -> None:
         """Observe how long the oldest event of a turn has waited."""
-        self._news_waited.observe(waited_s)
+        self._event_wait.observe(waited_s)
 
     def stands(self, standing: ClusterCounts) -> None:
         """Set the counts of the cluster."""

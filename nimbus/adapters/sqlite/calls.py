@@ -192,10 +192,6 @@ def begin_term(session: SqliteSession, token: FencingToken) -> FencingToken:
     The version of the node is the epoch, so no two terms of any process have the same one. Its data is the
     schema: a single scheduler writes the newest at once.
 
-    Args:
-        session: The leader's session.
-        token: The token from the election.
-
     Raises:
         nimbus.ports.FencedOutError: a later term has begun here.
     """

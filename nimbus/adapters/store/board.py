@@ -252,11 +252,8 @@ def read_slots(
 ) -> Mapping[AttemptId, Slots]:
     """Read the slots of some attempts together; a missing attempt has empty slots.
 
-    Args:
-        calls: The session's calls.
-        paths: The cluster's paths.
-        changed: The attempts, each with a callback for its next change.
-        progress: Also read progress and checkpoints. The leader does not need them, only the beats.
+    `changed` has a callback for the next change of each attempt. `progress`: also read progress and
+    checkpoints; the leader does not need them, only the heartbeats.
     """
     parents = [paths.attempt(attempt) for attempt in changed]
     read = (CLAIM, END, HEARTBEAT) if progress else (CLAIM, END)

@@ -41,14 +41,10 @@ def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield some
 
 
-def check_size(what: str, size_bytes: int, most_bytes: int = LARGEST_REQUEST) -> None:
-    """Refuse a request that would make ZooKeeper close the connection, which could end leadership.
-
-    Raises:
-        RecordTooLargeError: it is larger than `most_bytes`.
-    """
-    if size_bytes > most_bytes:
-        raise RecordTooLargeError(what, size_bytes, most_bytes)
+def check_size(what: str, size_bytes: int, limit_bytes: int = LARGEST_REQUEST) -> None:
+    """Refuse a request that would make ZooKeeper close the connection, which could end leadership."""
+    if size_bytes > limit_bytes:
+        raise RecordTooLargeError(what, size_bytes, limit_bytes)
 
 
 def decoded(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from kazoo.exceptions import NodeExistsError
 
@@ -235,6 +236,9 @@ def _runs(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] not in "ZXx"
 
 
+Info = TypeVar("Info", SchedulerInfo, WorkerInfo)
+
+
 class TreeRegistrations:
     """See `nimbus.ports.Registrations`."""
 
@@ -246,50 +250,24 @@ class TreeRegistrations:
     def publish_scheduler(self, info: SchedulerInfo) -> datetime | None:
         self._calls.ensure(self._paths.schedulers)
         path = self._paths.scheduler(info.id)
-        if self._calls.owner(path) not in (None, self._calls.session_id):
-            self._check_other(path, info)
-        try:
-            return self._publish(path, records.SCHEDULER.encode(info))
-        except NodeExistsError:  # another process with this id was faster
-            return self.publish_scheduler(info)
 
-    def _check_other(self, path: str, info: SchedulerInfo) -> None:
-        """Raise SchedulerIdInUseError if the registration of another session is of a live process.
+        def is_live(other: SchedulerInfo) -> bool:
+            # On this host its process decides. A registration that has replaced ours is of a live process,
+            # too: it may be in another container, with process numbers of its own.
+            runs_here = other.pid != info.pid and _runs(other.pid)
+            elsewhere = other.host != info.host or path in self._published
+            return other.boot_id != info.boot_id and (runs_here or elsewhere)
 
-        On this host its process decides. A registration that has replaced ours is of a live process, too: it
-        may be in another container, with process numbers of its own.
-        """
-        standing = self._calls.get(path)
-        if standing is None:
-            return
-        try:
-            other = records.SCHEDULER.decode(standing, path)
-        except UnreadableRecordError as exc:  # perhaps of a newer version, but alive
-            raise SchedulerIdInUseError(info.id, f"an unknown host ({exc})") from exc
-        if other.boot_id == info.boot_id:
-            return
-        runs_here = other.pid != info.pid and _runs(other.pid)
-        if other.host != info.host or runs_here or path in self._published:
-            raise SchedulerIdInUseError(info.id, other.hostname)
+        return self._publish(path, info, records.SCHEDULER, is_live, SchedulerIdInUseError)
 
     def publish_worker(self, info: WorkerInfo) -> datetime | None:
-        """Write a worker's registration, unless a live worker on another host has the id."""
         self._calls.ensure(self._paths.orders(info.id))
         self._calls.ensure(self._paths.workers)
-        path = self._paths.worker(info.id)
-        if self._calls.owner(path) not in (None, self._calls.session_id):
-            standing = self._calls.get(path)
-            if standing is not None:
-                try:
-                    other = records.WORKER.decode(standing, path)
-                except UnreadableRecordError as exc:  # perhaps of a newer version, but alive
-                    raise WorkerIdInUseError(info.id, f"an unknown host ({exc})") from exc
-                if other.host != info.host:  # on the same host the lock on the work folder decides
-                    raise WorkerIdInUseError(info.id, other.hostname)
-        try:
-            return self._publish(path, records.WORKER.encode(info))
-        except NodeExistsError:  # another process with this id was faster
-            return self.publish_worker(info)
+
+        def is_live(other: WorkerInfo) -> bool:
+            return other.host != info.host  # on the same host the lock on the work folder decides
+
+        return self._publish(self._paths.worker(info.id), info, records.WORKER, is_live, WorkerIdInUseError)
 
     def data_mark(self, mark: str) -> str:
         """Create the node unless it exists, and read it."""
@@ -308,21 +286,37 @@ class TreeRegistrations:
                 self._calls.delete(path)
         self._published.clear()
 
-    def _publish(self, path: str, data: bytes) -> datetime | None:
-        """Write a registration. Raises NodeExistsError if another session creates it at the same moment."""
+    def _publish(
+        self,
+        path: str,
+        info: Info,
+        codec: records.Codec[Info],
+        is_live: Callable[[Info], bool],
+        in_use: Callable[[Any, str], Exception],
+    ) -> datetime | None:
+        """Write a registration. Raises the error `in_use` if there is one of another live process."""
         owner = self._calls.owner(path)
-        if owner is not None and owner != self._calls.session_id:
+        if owner not in (None, self._calls.session_id):
+            standing = self._calls.get(path)
+            if standing is not None:
+                try:
+                    other = codec.decode(standing, path)
+                except UnreadableRecordError as exc:  # perhaps of a newer version, but alive
+                    raise in_use(info.id, f"an unknown host ({exc})") from exc
+                if is_live(other):
+                    raise in_use(info.id, other.hostname)
             self._calls.delete(path)  # of our earlier session, or of our predecessor
             owner = None
-        if owner is None:
-            try:
+        data = codec.encode(info)
+        try:
+            if owner is None:
                 self._calls.create(path, data, ephemeral=True)
-            except NodeExistsError:
-                if self._calls.owner(path) != self._calls.session_id:
-                    raise
-                self._calls.set(path, data)  # our own create, its reply lost
-        else:
-            self._calls.set(path, data)
+            else:
+                self._calls.set(path, data)
+        except NodeExistsError:
+            if self._calls.owner(path) != self._calls.session_id:  # another process with this id was faster
+                return self._publish(path, info, codec, is_live, in_use)
+            self._calls.set(path, data)  # our own create, its reply lost
         self._published.add(path)
         stat = self._calls.stat(path)
         return None if stat is None else stat.written_at

@@ -14,7 +14,7 @@ import os
 import re
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from nimbus.adapters.sqlite.calls import begin_term, last_term
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.store.calls import (
     LARGEST_REQUEST,
-    Build,
     Calls,
     StoreSession,
     StoreTransaction,
@@ -124,32 +123,27 @@ def make_cluster(session: StoreSession, root: str, state: ClusterState) -> None:
 def write_nodes(calls: Calls, root: str, nodes: Mapping[str, bytes]) -> None:
     """Create nodes below an existing root, parents first."""
     for some in _batches(nodes):
-        found = [(f"{root}/{path}", data) for path, data in some]
-        calls.transact(f"create nodes of {root}", _creating(found))
 
+        def build(transaction: StoreTransaction, some: Sequence[tuple[str, bytes]] = some) -> None:
+            for path, data in some:
+                transaction.create(f"{root}/{path}", data)
 
-def _creating(found: Iterable[tuple[str, bytes]]) -> Build:
-    def build(transaction: StoreTransaction) -> None:
-        for path, data in found:
-            transaction.create(path, data)
-
-    return build
+        calls.transact(f"create nodes of {root}", build)
 
 
 def _read(session: StoreSession, root: str) -> ClusterState:
     calls, paths = calls_on(session), Paths(root)
     tops = [f"{root}/{part}" for part in PARTS]
     found = ClusterTree(session, root).below(tops, DEPTH)
-    wanted = [path for path in (*tops, *found) if not _is_beat(path, paths)]
+    beats = {
+        path for path in found if path.startswith(f"{paths.attempts}/") and path.endswith(f"/{HEARTBEAT}")
+    }
+    wanted = [path for path in (*tops, *found) if path not in beats]
     _, data = calls.list_and_read((), (), wanted)
     start = len(root) + 1
     nodes = {path[start:]: value for path, value in zip(wanted, data, strict=True) if value is not None}
     term = last_epoch(session, root)
     return ClusterState(nodes=dict(sorted(nodes.items())), epoch=term.epoch, schema=term.schema)
-
-
-def _is_beat(path: str, paths: Paths) -> bool:
-    return path.startswith(f"{paths.attempts}/") and path.endswith(f"/{HEARTBEAT}")
 
 
 def last_epoch(session: StoreSession, root: str) -> EpochRecord:
@@ -224,18 +218,9 @@ class Archive:
 
 
 def write_archive(file: Path, state: ClusterState, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a state atomically into a new file that only its owner can read.
+    """Write a state atomically into a new file that only its owner can read; return its manifest.
 
-    Args:
-        file: Must not exist.
-        state: The cluster's state.
-        about: Further entries of the manifest.
-
-    Returns:
-        The manifest.
-
-    Raises:
-        ArchiveError: the file exists, or cannot be written.
+    `about`: further entries of the manifest. Raises ArchiveError: the file exists, or cannot be written.
     """
     parts = {name: _encoded(state.part(name)) for name in PARTS}
     manifest = {
@@ -265,11 +250,7 @@ def write_archive(file: Path, state: ClusterState, about: Mapping[str, Any]) -> 
 
 
 def read_archive(file: Path) -> Archive:
-    """Read a file, and check everything that needs no knowledge of the records.
-
-    Raises:
-        ArchiveError: see there.
-    """
+    """Read a file, and check everything that needs no knowledge of the records. ArchiveError: see there."""
     try:
         with zipfile.ZipFile(file) as archive:
             manifest = json.loads(archive.read(MANIFEST))

@@ -43,12 +43,7 @@ class ClusterInUseError(NimbusError):
 
 
 class ClusterTree:
-    """The nodes of one cluster, in ZooKeeper or SQLite. All calls raise StoreUnavailableError.
-
-    Args:
-        session: The session with the store.
-        root: The cluster's root.
-    """
+    """The nodes of one cluster, in ZooKeeper or SQLite. All calls raise StoreUnavailableError."""
 
     def __init__(self, session: StoreSession, root: str) -> None:
         self._calls, self._root, self._paths = calls_on(session), root, Paths(root)

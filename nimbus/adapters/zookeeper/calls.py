@@ -71,9 +71,7 @@ def _watch(changed: Enqueue | None) -> dict[str, Any]:
 class ZooKeeperCalls(Calls):
     """See `nimbus.adapters.store.calls.Calls`.
 
-    Args:
-        session: The session.
-        patience: Longest wait for a connection, if there is none; None: as long as for an answer.
+    `patience`: longest wait for a connection, if there is none; None: as long as for an answer.
     """
 
     def __init__(self, session: ZooKeeperSession, patience: timedelta | None = None) -> None:
@@ -240,13 +238,7 @@ _CLOSE = timedelta(seconds=1)
 
 
 class ZooKeeperChanges:
-    """See `nimbus.ports.ChangeFeed`.
-
-    Args:
-        connect: Opens a separate session. Raises LeaderError.
-        root: The cluster's root.
-        version: See the port.
-    """
+    """See `nimbus.ports.ChangeFeed`. `connect` opens a separate session, or raises LeaderError."""
 
     def __init__(
         self, connect: Callable[[], ZooKeeperSession], root: str, version: Callable[[], int]
@@ -274,10 +266,11 @@ class ZooKeeperChanges:
             self._armed = None  # if one of these fails, the next call starts again
             lost = generation != armed
             if lost:
-                self._arm(session, self._topics.parents)
-            version = self._look(session)
+                for parent in self._topics.parents:
+                    session.watch_below(parent)
+            version = self._last_transaction(session)
             found = self._gathered.take(beats=beats or lost)
-            upto = self._look(session) if found else version
+            upto = self._last_transaction(session) if found else version
             self._armed = generation
         return LiveChanges(found, version, upto, lost=lost)
 
@@ -286,11 +279,7 @@ class ZooKeeperChanges:
             self._session.close(_CLOSE)
             self._session = None
 
-    def _arm(self, session: ZooKeeperSession, parents: Iterable[str]) -> None:
-        for parent in parents:
-            session.watch_below(parent)
-
-    def _look(self, session: ZooKeeperSession) -> int:
+    def _last_transaction(self, session: ZooKeeperSession) -> int:
         """The server's last transaction. All earlier changes have been delivered."""
         session.call(session.client.exists_async, self._root)
         return session.last_zxid

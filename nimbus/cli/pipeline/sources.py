@@ -150,18 +150,9 @@ _DEADLINE_S = 300.0
 
 
 def dry_run(spec: PipelineSpec, files: Sequence[SourceFile], note: Callable[[str], None]) -> dict[str, str]:
-    """Dry-run all declarative pipelines.
+    """Dry-run all declarative pipelines. Returns `passed` or `skipped: <why>`, by task.
 
-    Args:
-        spec: The definition.
-        files: The release's files.
-        note: Called with a warning for each task that is skipped, with the reason.
-
-    Returns:
-        `passed` or `skipped: <why>`, by task.
-
-    Raises:
-        CliError: Spark refuses one.
+    `note` is called with a warning for each task that is skipped. Raises CliError: Spark refuses one.
     """
     found = {}
     for task in spec.tasks:

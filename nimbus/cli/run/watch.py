@@ -37,16 +37,7 @@ def watch(api: Client, out: Output, run_id: str, watch_timeout: float | None) ->
 
 
 def follow(api: Client, out: Output, run_id: str, *, timeout_s: float | None) -> Exit:
-    """Show a run until it is final.
-
-    Args:
-        api: The client.
-        out: With JSON only the final document is printed.
-        run_id: The run.
-        timeout_s: Longest time to watch.
-
-    Returns:
-        OK or RUN_FAILED.
+    """Show a run until it is final; with JSON print only the final document. Returns OK or RUN_FAILED.
 
     Raises:
         ConflictError: a leader refused to start it.
