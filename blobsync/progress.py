@@ -32,7 +32,6 @@ class Progress:
     """Progress of one phase.
 
     Attributes:
-        phase: The phase.
         done_count: Files hashed, distinct blobs packed or uploaded, objects listed or deleted, releases read.
         total_count: Total of the same; 0 if it is not known.
         done_bytes: Bytes of the same, before compression; 0 in a collection.

@@ -125,7 +125,6 @@ class Replicas:
     """Which hosts have a release, and which do not.
 
     Attributes:
-        digest: Digest of the release.
         holders: Hosts whose record names it, sorted.
         lacking: Hosts whose record does not name it, sorted.
         silent: Hosts whose record is too old, or cannot be read, sorted.

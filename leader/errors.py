@@ -119,7 +119,6 @@ class TransactionRefusedError(LeaderError):
 
     Attributes:
         index: Index of that operation, counted from 0 without the checks of the token.
-        path: Its path, if the operation has one.
         cause: kazoo's error, for example BadVersionError. Also the `__cause__`.
     """
 

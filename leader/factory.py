@@ -25,8 +25,6 @@ class ElectorSetup:
     Args:
         config: For every kind; `root` names the election.
         participant: This participant, as the other participants see it.
-        guard: See `Guard`.
-        electable: See `Electable`.
         session: A started session. `zookeeper` needs it.
         epoch_file: For `single`; see `SingleElector`.
         journal: Receives each change; without one, changes are written as log lines.

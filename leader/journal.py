@@ -19,8 +19,6 @@ class Move:
 
     Args:
         machine: `latch` or `participant`.
-        before: The state before.
-        after: The state after.
         event: What caused it.
     """
 

@@ -292,11 +292,9 @@ class _Mailbox:
 
     @property
     def here(self) -> bool:
-        """True when the calling thread runs a call of this listener."""
         return self._caller is threading.current_thread()
 
     def put(self, call: Callable[[LatchListener], None]) -> None:
-        """Run `call` later."""
         with self._condition:
             self._calls.append(call)
             if self._busy:

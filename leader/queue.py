@@ -49,7 +49,6 @@ class LeaderLockQueue(BaseElector):
     Args:
         session: A started session. The caller owns it, and closes it after this queue.
         guard: Called while the lock is held and the epoch is raised; see `Guard`.
-        electable: See `Electable`.
         journal: Receives each change; without one, changes are written as log lines.
         clock: Must not stop while the machine sleeps.
 

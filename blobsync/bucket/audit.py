@@ -170,8 +170,6 @@ class Auditor:
             raise CorruptBlobError(f"it has SHA-256 {sha256}")
 
     def _judged(self, key: str, read: Callable[[], Result]) -> Result | Flaw:
-        """The result of `read`, or the flaw that it finds."""
-
         def judge() -> Result | Flaw:
             try:
                 return read_again_if_wrong(read)

@@ -32,8 +32,6 @@ class ObjectInfo:
     """One object of a listing.
 
     Attributes:
-        key: Its name.
-        size_bytes: Its length.
         modified: When it was last written, by the store's clock; aware, UTC. Compare it only with other
             times of the store: clocks differ.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -110,19 +111,10 @@ def _say_store_report(setting: Setting, report: GcReport, delete: bool) -> None:
     )
     if report.objects_kept_because:
         lines.append(f"no pack or blob was removed: {report.objects_kept_because}")
-    data = {
-        "dry_run": not delete,
-        "removed": report.removed,
-        "marked": report.marked,
-        "freed_bytes": report.freed_bytes,
-        "marked_bytes": report.marked_bytes,
-        "objects_kept_because": report.objects_kept_because,
-    }
-    setting.say(data, "\n".join(lines))
+    setting.say({"dry_run": not delete, **asdict(report)}, "\n".join(lines))
 
 
 def _lines(report: CollectionReport) -> Iterator[str]:
-    """A report for people."""
     for kind, reasons in report.kept.items():
         for reason, tally in reasons.items():
             yield f"keeps {tally.count} of kind {kind.value}, {size(tally.size_bytes)}: {reason.value}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 
 import click
 
@@ -134,9 +135,7 @@ def _data(audit: Audit) -> dict[str, object]:
         "digest": audit.ref.digest,
         "objects": audit.objects,
         "size_bytes": audit.size_bytes,
-        "flaws": [
-            {"key": flaw.key, "fault": flaw.fault.value, "reason": flaw.reason} for flaw in audit.flaws
-        ],
+        "flaws": [asdict(flaw) for flaw in audit.flaws],
     }
 
 

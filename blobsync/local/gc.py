@@ -171,7 +171,6 @@ class _Collectable:
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
         return self.place.rpartition("/")[2]
 
 
@@ -189,7 +188,6 @@ class _Listing:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all packs, blobs and trees."""
         return sum(item.size_bytes for item in [*self.trees, *self.objects])
 
 

@@ -205,11 +205,9 @@ class _ChunkHashes:
 
     @property
     def missing(self) -> list[int]:
-        """Numbers of the chunks that are not verified, in order."""
         return [number for number in range(len(self._blob.chunks)) if number not in self._good]
 
     def range(self, number: int) -> tuple[int, int]:
-        """Start and size of a chunk."""
         start = number * CHUNK_BYTES
         return start, min(CHUNK_BYTES, self._blob.size_bytes - start)
 

@@ -255,7 +255,6 @@ class _Build:
         return made
 
     def _add_packed(self, packs: Iterable[Pack]) -> None:
-        """Write the files that are still missing from the packs."""
         self._base.disk.need_room(
             sum(-(-items[0].size_bytes // _BLOCK_BYTES) * _BLOCK_BYTES for items in self._todo.values()),
             f"materialising {self._manifest.ref}",

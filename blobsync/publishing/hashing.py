@@ -143,8 +143,6 @@ def scratch_error(what: str, scratch: Path | None, exc: OSError) -> LocalStoreEr
 
 
 class _Copy(NamedTuple):
-    """The file that a source is copied to."""
-
     fd: int
     scratch: Path | None
 

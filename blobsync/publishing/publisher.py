@@ -54,7 +54,6 @@ class PublishedRelease:
 
     Attributes:
         digest: Digest of the manifest; names the release.
-        manifest: Its files.
         layout: The packs of its small files.
         uploaded_bytes: Size of distinct blobs that the store lacked, before compression.
         reused_bytes: Size of distinct blobs that the store had.
@@ -62,7 +61,6 @@ class PublishedRelease:
         reused_count: Number of distinct blobs that it had.
         sent_bytes: Size of all objects that were written, as stored: packs, blobs, layout, manifest.
         packs_written: Packs that were made and sent.
-        dry_run: Nothing was written.
     """
 
     digest: str

@@ -29,8 +29,6 @@ class SourceFile:
 
     Attributes:
         path: Its name in the release.
-        file: Its path on disk.
-        role: Its purpose.
         executable: True if its owner may execute it.
     """
 
@@ -184,7 +182,6 @@ def _source(
 
 
 def _looks_secret(path: str) -> bool:
-    """True if a file is named like a secret."""
     *folders, name = path.split("/")
     return _SECRET_NAMES.fullmatch(name) is not None or not _SECRET_FOLDERS.isdisjoint(folders)
 
@@ -221,7 +218,6 @@ def _above(pattern: str) -> Iterator[re.Pattern[str]]:
 
 
 def _wants_hidden(pattern: str) -> bool:
-    """True if a segment of the pattern begins with a dot."""
     return any(segment.startswith(".") and segment != "." for segment in pattern.split("/"))
 
 

@@ -108,7 +108,6 @@ class _ModelFiles(JSONFileLoader):
     """
 
     def load_file(self, file_path: str) -> Any:
-        """See `JSONFileLoader.load_file`."""
         for suffix, opened in ((".json", open), (".json.gz", gzip.open)):
             with suppress(FileNotFoundError), opened(file_path + suffix, "rb") as file:
                 return _needed(json.load(file))
@@ -139,7 +138,6 @@ class _ParserFactory(ResponseParserFactory):
     """Parsers of boto3 that raise NotS3AnswerError where boto3's own raise errors of Python."""
 
     def create_parser(self, protocol_name: str) -> Any:
-        """See `ResponseParserFactory`."""
         parser = super().create_parser(protocol_name)
         parse = parser.parse
 

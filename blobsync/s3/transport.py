@@ -135,21 +135,18 @@ class _Patient:
         return found
 
     def connect(self) -> None:
-        """See `http.client.HTTPConnection`."""
         self._patience.begin()
         super().connect()  # type: ignore[misc]
         if isinstance(self.sock, PatientTlsSocket):
             self.sock.patience = self._patience
 
     def request(self, method: str, url: str, *args: Any, **more: Any) -> None:
-        """See `http.client.HTTPConnection`."""
         completes = method == "POST" and "uploadId=" in url
         self._answer_s = self.limits.silence_s * (_COMPLETING if completes else 1)
         self._patience.begin()
         super().request(method, url, *args, **more)  # type: ignore[misc]
 
     def getresponse(self) -> Any:
-        """See `http.client.HTTPConnection`."""
         self._patience.answer(self._answer_s)
         answer = super().getresponse()  # type: ignore[misc]
         self._patience.body(self._answer_s)

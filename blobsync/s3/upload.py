@@ -44,15 +44,11 @@ class _OtherUploadError(Exception):
 
 
 class _StoredPart(NamedTuple):
-    """A part that the store has."""
-
     etag: str
     size_bytes: int
 
 
 class _Upload(NamedTuple):
-    """A running upload."""
-
     full: str
     upload_id: str
     source: Source
@@ -151,7 +147,6 @@ class S3Uploads:
             raise
 
     def _parts(self, full: str, upload_id: str) -> dict[int, _StoredPart]:
-        """The parts of an unfinished upload, by number."""
         pages = self._client.get_paginator("list_parts").paginate(
             Bucket=self._config.bucket, Key=full, UploadId=upload_id
         )

@@ -72,10 +72,6 @@ class MissingArtifact(NamedTuple):
     """A file that is not here, or not verified.
 
     Attributes:
-        path: Path in its release.
-        role: Role of the file.
-        size_bytes: Its size.
-        sha256: Its digest.
         state: Why it is not here. It is not known which missing pack contains a small file, so such a file is
             absent only if all missing packs are absent.
     """
@@ -92,7 +88,6 @@ class ReleaseReadiness:
     """State of one release on this host, and the reason.
 
     Attributes:
-        ref: The release.
         state: The worst state of its parts.
         missing: Files that are not here. Files of packs that have arrived are removed at the next look.
         missing_bytes: Size of their distinct contents.
@@ -144,7 +139,6 @@ class Readiness:
 
     @cached_property
     def _missing_contents(self) -> dict[str, int]:
-        """Sizes of the distinct missing contents, by SHA-256."""
         return {item.sha256: item.size_bytes for found in self.releases.values() for item in found.missing}
 
 

@@ -46,7 +46,6 @@ class Syncer:
     """Keeps wanted releases here and verified.
 
     Args:
-        store: The source of the releases.
         local: The local store. The syncer does not close it.
         retry: Back-off of each object. Retries never end.
         on_change: Called with each new readiness, on the thread `blobsync-syncer`: must only enqueue.

@@ -89,8 +89,6 @@ class _Release:
 
 @dataclass(slots=True)
 class _Missing:
-    """An object to fetch."""
-
     item: StoredObject
     needed_by: set[ReleaseRef] = field(default_factory=set)
 

@@ -27,8 +27,6 @@ from blobsync.errors import BlobNotFoundError, BlobSyncError, LocalStoreError, S
 
 @dataclass(slots=True)
 class _Fault:
-    """The faults of one key."""
-
     error: BlobSyncError | None = None
     corrupt_at: int | None = None
     cut_at: int | None = None

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from enum import IntEnum
 from typing import Any, NoReturn, TypeVar
@@ -239,8 +239,7 @@ def doctor(election: Election) -> None:
     """Check the election; exit code 1 if there is a problem. Changes nothing, needs no leader."""
     findings = examine(election.session, election.root)
     lines = [f"{'ok ' if finding.ok else 'BAD'} {finding.check}: {finding.detail}" for finding in findings]
-    data = [{"check": finding.check, "ok": finding.ok, "detail": finding.detail} for finding in findings]
-    election.say({"findings": data}, *lines)
+    election.say({"findings": [asdict(finding) for finding in findings]}, *lines)
     if not all(finding.ok for finding in findings):
         sys.exit(LeaderExit.PROBLEM)
 
@@ -257,19 +256,13 @@ def _await_other(election: Election, before: LeaderInfo, wait_s: float) -> Leade
 
 
 def _info(info: LeaderInfo | None) -> dict[str, Any] | None:
-    if info is None:
-        return None
-    who = info.participant
-    return {"id": who.id, "host": who.host, "port": who.port, "boot_id": who.boot_id, "epoch": info.epoch}
+    return None if info is None else {**asdict(info.participant), "epoch": info.epoch}
 
 
 def _view(view: ParticipantView) -> dict[str, Any]:
-    member, who = view.member, view.participant
+    member = view.member
     return {
-        "id": who.id,
-        "host": who.host,
-        "port": who.port,
-        "boot_id": who.boot_id,
+        **asdict(view.participant),
         "position": view.position,
         "is_leader": view.is_leader,
         "node": view.node,

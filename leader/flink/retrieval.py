@@ -63,7 +63,6 @@ class LeaderRetrievalService:
 
     Args:
         session: A started session. The caller closes it.
-        root: Root of the election.
         component: The component to follow; None: the election's leader.
         clock: Must not stop while the machine sleeps.
 
@@ -178,7 +177,6 @@ class LeaderRetrievalService:
                 self._learn(self._known.forgot(_OVER, at))
 
     def _read_again(self) -> None:
-        """Read the node, watch it, and update the view."""
         self._retry_at = None
         if not self._session.is_connected:  # `_link` reads when there is a connection
             self._session.heal()

@@ -41,7 +41,6 @@ class LeaderElectionService:
 
     Args:
         elect: Makes the elector for the given electable, for example with `make_elector`.
-        root: Root of the election.
         session: The elector's session, which publishes leader information. None: nothing is published, for an
             elector without ZooKeeper.
         clock: Times the retries.
@@ -229,7 +228,6 @@ class LeaderElectionService:
             component.settle()
 
     def _settle_due(self) -> None:
-        """Try again for each component whose retry is due."""
         now = self._clock()
         for component in self._components:
             if component.retry_at is not None and component.retry_at <= now:

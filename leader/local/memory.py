@@ -144,9 +144,7 @@ class MemoryElector(BaseElector):
     Args:
         election: Shared by all participants of the election.
         config: Elections with different values of `root` are separate, also in one `MemoryElection`.
-        participant: This participant, as the others see it.
         guard: Called while the lock is held, after the epoch is raised; see `Guard`.
-        electable: Called at the start and at the end of each term.
         journal: Gets an entry for each change. By default, a `LogJournal`.
     """
 

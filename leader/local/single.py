@@ -38,8 +38,6 @@ class SingleElector(MemoryElector):
     Args:
         config: `root` is only a name. The timings of guard, back-off and hand-over apply.
         participant: This participant, as `get_leader` returns it.
-        guard: Called in each term before it is confirmed.
-        electable: Called at the start and at the end of each term.
         journal: Gets an entry for each change. By default, a `LogJournal`.
         clock: Must continue while the machine sleeps.
         epoch_file: Stores the epoch across restarts, and excludes a second process. Locked from the first
@@ -143,7 +141,6 @@ class EpochFile:
             raise
 
     def _open_locked(self) -> int:
-        """Open the lock file and lock it. Returns its descriptor."""
         path = self._path.with_name(f"{self._path.name}.lock")
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

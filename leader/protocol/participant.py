@@ -17,7 +17,6 @@ class Participant:
 
     Args:
         id: Name in the cluster, the same after a restart. Also the data of its latch, as with Curator.
-        host: Host at which it can be reached.
         port: Port on that host, 1 to 65535; 0 if it serves nothing.
         boot_id: New at each start of the process. Distinguishes the process from an earlier one with its id.
 
@@ -90,8 +89,6 @@ class Rank:
 
     Args:
         unready: 0 if ready, 1 if not known, 2 if not ready.
-        missing: Number of things that are missing.
-        missing_bytes: Bytes still to fetch.
         reserve: 0; above 0 for a reserve, which yields to every ready participant with a better rank.
         id: Id of the participant. It makes all ranks different.
     """

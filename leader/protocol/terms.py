@@ -16,7 +16,6 @@ class FencingToken:
     """What ZooKeeper checks in each write of a leader, so that it refuses the writes of a deposed leader.
 
     Args:
-        path: Path of the epoch node.
         version: Version of that node during the term. ZooKeeper compares it.
         epoch: Number of the epoch, for people, for logs and for fencing other stores.
         latch: Path of the latch node of this term, which must exist. Its name is unique, and it is never used

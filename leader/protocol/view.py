@@ -24,7 +24,6 @@ class ParticipantView:
         participant: As on its member node. Only the id if it has no member node, for example a Curator latch.
         position: 0 for the oldest latch, which leads or is next to lead.
         is_leader: True for the confirmed leader only, not for a participant that only holds the lock.
-        node: Name of the latch node.
         session_id: Owner of the latch node.
         member: Its member node; None without one.
     """
@@ -112,7 +111,6 @@ def participants_steps(paths: ElectionPaths) -> Steps[list[ParticipantView]]:
 
 
 def _participant_ids(latches: Mapping[str, tuple[bytes, Stat]]) -> Iterator[tuple[str, str]]:
-    """Yield the path of each latch and the id of its participant."""
     for path, (data, _) in latches.items():
         try:
             yield path, decode_id(data, path)

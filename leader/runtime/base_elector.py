@@ -31,11 +31,7 @@ T = TypeVar("T")
 
 
 class BaseElector(ABC):
-    """See the module, and `leader.elector.Elector`.
-
-    Threads, from the first `add_to_leader_lock_queue` until `close`: `leader-election`, the driver, and
-    `leader-callbacks`, which calls guard and electable.
-    """
+    """See the module, and `leader.elector.Elector`. Threads: see `LeaderLockQueue`."""
 
     def __init__(
         self,
@@ -79,7 +75,6 @@ class BaseElector(ABC):
         """Acquire what may be unavailable, such as a lock. Called before a thread is started."""
 
     def _begin(self) -> None:
-        """Start the driver."""
         self._driver.start()
 
     def _finish(self, countdown: Countdown) -> None:

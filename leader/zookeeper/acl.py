@@ -38,7 +38,6 @@ class AclDifference:
     """A node whose access list is not what it should be.
 
     Args:
-        path: Path of the node.
         found: Its entries. Without the permission ADMIN for the node, ZooKeeper hides hashes of passwords.
         wanted: The entries it should have, and no others.
     """

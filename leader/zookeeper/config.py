@@ -87,7 +87,6 @@ class TlsConfig:
         ca_file: PEM file: the certificates of the only authorities to trust. By default, the system's.
         cert_file: PEM file: the client's certificate, for servers that require one.
         key_file: PEM file: the key of that certificate. Not needed when it is in `cert_file`.
-        key_password: Password of the key, if it has one.
         verify_hostname: The server's certificate must be for its name in `hosts`.
         verify_certificate: False: every server is trusted, and nothing is checked. Only for experiments.
     """
