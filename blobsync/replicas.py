@@ -155,27 +155,15 @@ class ReplicaBoard:
         self._store, self._now = store, now
 
     def announce(self, record: ReplicaRecord) -> None:
-        """Write the record of this host, in place of the one before. Safe to repeat.
-
-        Raises:
-            BlobSyncError: see `ObjectStore.write`.
-        """
+        """Write the record of this host, in place of the one before. Safe to repeat."""
         self._store.write(keys.replica(record.host), record.encode())
 
     def withdraw(self, host: str) -> None:
-        """Delete the record of a host that is removed for good. Safe to repeat.
-
-        Raises:
-            BlobSyncError: see `ObjectStore.delete`.
-        """
+        """Delete the record of a host that is removed for good. Safe to repeat."""
         self._store.delete(keys.replica(host))
 
     def read(self, digest: str, max_age: timedelta = MAX_AGE) -> Replicas:
-        """Find out which hosts have a release now.
-
-        Raises:
-            BlobSyncError: see `ObjectStore.list` and `ObjectStore.read`.
-        """
+        """Find out which hosts have a release now."""
         oldest = self._now() - max_age
         hosts: dict[str, list[str]] = {"holders": [], "lacking": [], "silent": []}
         for info in self._store.list(keys.REPLICAS):

@@ -184,8 +184,7 @@ class Elector(Protocol):
     def add_to_leader_lock_queue(self) -> None:
         """Join the queue at the end. Returns at once. Does nothing if already queued. Ends a back-off.
 
-        Raises:
-            ElectionStateError: The elector was closed.
+        ElectionStateError if the elector was closed.
         """
 
     def remove_from_leader_lock_queue(self) -> None:

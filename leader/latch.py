@@ -213,11 +213,7 @@ class LeaderLatch:
         return self._state is LatchState.STARTED and self._lease.stands(self._lease.hold)
 
     def await_leadership(self, timeout: timedelta | None = None) -> bool:
-        """Wait until this latch leads.
-
-        Returns:
-            False if `timeout` passed before, or the latch was closed.
-        """
+        """Wait until this latch leads. False if `timeout` passed before, or the latch was closed."""
         countdown = None if timeout is None else Countdown(timeout)
         with self._condition:
             while self._state is not LatchState.CLOSED:
@@ -236,8 +232,7 @@ class LeaderLatch:
     def get_participants(self) -> list[ParticipantView]:
         """Read the queue, oldest first; the first is the leader.
 
-        Raises:
-            ZooKeeperUnavailableError: No answer.
+        ZooKeeperUnavailableError if there is no answer.
         """
         return read_latches(self._session, self._config.path)
 

@@ -43,7 +43,6 @@ def fetch_manifest(store: ObjectStore, name: str, digest: str) -> Manifest:
         BlobNotFoundError: there is no such release.
         CorruptBlobError: its bytes do not match its digest.
         InvalidManifestError: they match, but the manifest is not valid.
-        StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: see `ObjectStore`.
     """
     _check_ref(name, digest)
     return verified_manifest(_fetched(store, name, digest), name, digest)
@@ -191,11 +190,7 @@ def verified_manifest(data: bytes, name: str, digest: str) -> Manifest:
 
 
 def list_releases(store: ObjectStore, name: str) -> list[str]:
-    """Digests of all releases of `name`, sorted by digest.
-
-    Raises:
-        BlobSyncError: see `ObjectStore.list`.
-    """
+    """Digests of all releases of `name`, sorted by digest."""
     if not is_release_name(name):
         raise BlobSyncConfigError(f"{name[:200]!r} cannot name a release")
     prefix = keys.manifests(name)

@@ -48,6 +48,8 @@ Digests = Literal["name", "sha256"]
 class LocalStore:
     """Opens or makes a store. Opening reads only the index: one line for each pack and large blob.
 
+    A method that uses the disk raises a LocalStoreError if the disk fails, or has no room.
+
     Args:
         root: A folder on one file system, with hard links if possible.
         verify: Digests that are computed for blobs above 16 MiB. `name`: BLAKE3 of their chunks, which names
@@ -97,8 +99,7 @@ class LocalStore:
     def subscribe_disk(self, listener: Callable[[DiskState], None]) -> Callable[[], None]:
         """Call a listener when the disk fails or works again, on the thread that used it: must only enqueue.
 
-        Returns:
-            A function that removes the listener. One call may still be under way.
+        Returns a function that removes the listener. One call may still be under way.
         """
         return self._base.disk.listeners.subscribe(listener)
 
@@ -117,9 +118,8 @@ class LocalStore:
     def hold(self, releases: Set[str], at_most_s: float | None = None) -> None:
         """Protect releases, by digest, from collection by any process. Replaces those of the last call.
 
-        Raises:
-            LocalStoreError: the disk failed, or another process has locked the store for more than
-                `at_most_s` seconds (0: try once; None: 30). The releases of the last call stay protected.
+        LocalStoreError also if another process has locked the store for more than `at_most_s` seconds (0: try
+        once; None: 30). The releases of the last call stay protected after an error.
         """
         with self._base.disk.errors("noting what is needed"):
             self._base.session.hold(releases, at_most_s)
@@ -129,9 +129,6 @@ class LocalStore:
 
         A file whose bytes do not fit its name is moved to quarantine. This does not check whether a manifest
         pairs the name of a chunked blob with its right SHA-256; `missing` does.
-
-        Raises:
-            LocalStoreError: the disk failed.
         """
         with self._base.disk.errors(f"looking for {item.name}"):
             return self._objects.has(item)
@@ -139,12 +136,8 @@ class LocalStore:
     def receive(self, item: StoredObject) -> Incoming | None:
         """Begin or resume a download.
 
-        Returns:
-            The download, for use in a `with`. None: another thread or process of this host receives the
-            object, or the object is here already: `has` tells which.
-
-        Raises:
-            LocalStoreError: the disk failed, or has no room for the object.
+        Returns the download, for use in a `with`. None: another thread or process of this host receives the
+        object, or the object is here already: `has` tells which.
         """
         with self._base.disk.errors(f"receiving {item.name}"):
             return incoming.receive(self._objects, item)
@@ -160,7 +153,6 @@ class LocalStore:
             InvalidLayoutError: all packs are here, and none of them has one of the files.
             InvalidManifestError: it pairs the name of a blob that is here with the SHA-256 of other bytes;
                 found only with `verify="sha256"`.
-            LocalStoreError: the disk failed.
         """
         with self._base.disk.errors(f"looking for files of {release.ref}"):
             if release.is_recorded and all(self._objects.sound(item) for item in release.objects):
@@ -170,14 +162,8 @@ class LocalStore:
     def keep(self, release: Release) -> MissingObjects:
         """Record a complete release, so that it can be used without the object store.
 
-        A new layout replaces the old one. If the release is recorded already, nothing is written.
-
-        Returns:
-            What the release lacks. It is recorded only if nothing is missing.
-
-        Raises:
-            BlobMissingError, InvalidLayoutError, InvalidManifestError: see `missing`.
-            LocalStoreError: the disk failed.
+        A new layout replaces the old one. If the release is recorded already, nothing is written. Returns
+        what the release lacks; it is recorded only if nothing is missing. Raises as `missing` does.
         """
         missing = self.missing(release)
         if not missing:
@@ -188,29 +174,17 @@ class LocalStore:
         return missing
 
     def kept(self, ref: ReleaseRef) -> Release | None:
-        """A release that was complete here once. None: it was not, or what is read of it here is damaged.
-
-        Raises:
-            LocalStoreError: the disk failed.
-        """
+        """A release that was complete here once. None: it was not, or what is read of it here is damaged."""
         with self._base.disk.errors(f"reading the manifest of {ref}"):
             return self._releases.kept(ref)
 
     def is_listed(self, ref: ReleaseRef) -> bool:
-        """True if `releases` lists it: manifest and layout are on the disk. They are not read.
-
-        Raises:
-            LocalStoreError: the disk failed.
-        """
+        """True if `releases` lists it: manifest and layout are on the disk. They are not read."""
         with self._base.disk.errors(f"looking for the manifest of {ref}"):
             return self._releases.is_listed(ref)
 
     def is_here(self, ref: ReleaseRef) -> bool:
-        """True if a release is complete here and verified. Needs no object store.
-
-        Raises:
-            LocalStoreError: the disk failed.
-        """
+        """True if a release is complete here and verified. Needs no object store."""
         kept = self.kept(ref)
         try:
             return kept is not None and not self.missing(kept)
@@ -218,23 +192,15 @@ class LocalStore:
             return False
 
     def releases(self) -> list[ReleaseRef]:
-        """All kept releases, sorted. Their records are not read.
-
-        Raises:
-            LocalStoreError: the disk failed.
-        """
+        """All kept releases, sorted. Their records are not read."""
         with self._base.disk.errors("listing releases"):
             return self._releases.refs()
 
     def materialise(self, ref: ReleaseRef) -> Path:
         """Make the tree of a kept release. Cheap if the tree exists. Threads and processes may race.
 
-        Returns:
-            `root/trees/<digest>`. It stays while the release is held or wanted.
-
-        Raises:
-            BlobMissingError: a file is missing, or the release was not kept.
-            LocalStoreError: the disk failed.
+        Returns `root/trees/<digest>`, which stays while the release is held or wanted. BlobMissingError if a
+        file is missing, or the release was not kept.
         """
         kept = self._kept(ref)
         if missing := self.missing(kept):
@@ -256,7 +222,6 @@ class LocalStore:
             BlobMissingError: the release is not kept, or not complete any more, or the disk cannot read the
                 file, which is in quarantine now.
             ReleaseAbsentError: it has no such file.
-            LocalStoreError: the disk failed.
         """
         kept = self._kept(ref)
         with self._base.disk.errors(f"reading {path} of {ref}"):
@@ -265,19 +230,9 @@ class LocalStore:
     def verify(self, ref: ReleaseRef, *, on_progress: OnProgress = ignore_progress) -> MissingObjects:
         """Hash all objects of a kept release, and its tree, from the disk, even if they were verified before.
 
-        Damaged files go to quarantine. For those of the tree: see `scrub_tree`.
-
-        Args:
-            ref: The release.
-            on_progress: See `OnProgress`; it may wait, to limit the rate.
-
-        Returns:
-            What the release lacks now.
-
-        Raises:
-            BlobMissingError: it was not kept, or its manifest or layout is damaged.
-            InvalidLayoutError, InvalidManifestError: see `missing`.
-            LocalStoreError: the disk failed.
+        Damaged files go to quarantine. For those of the tree: see `scrub_tree`. `on_progress` may wait, to
+        limit the rate. Returns what the release lacks now. BlobMissingError if it was not kept, or its
+        manifest or layout is damaged; otherwise raises as `missing` does.
         """
         kept = self._kept(ref)
         manifest = kept.manifest
@@ -289,15 +244,7 @@ class LocalStore:
     def scrub_object(self, item: StoredObject, *, on_progress: OnProgress = ignore_progress) -> bool:
         """Hash one object from the disk, even if it was verified before. A damaged one goes to quarantine.
 
-        Args:
-            item: Object of a kept release.
-            on_progress: See `verify`.
-
-        Returns:
-            True if no damage was found. A missing object is not damage: a look finds it.
-
-        Raises:
-            LocalStoreError: the disk failed.
+        True if no damage was found. A missing object is not damage: a look finds it.
         """
         with self._base.disk.errors(f"verifying {item.name}"):
             return self._objects.file_identity(item) is None or self._objects.check(
@@ -309,9 +256,6 @@ class LocalStore:
 
         A damaged file goes to quarantine. Until `materialise` makes the tree again, the tree lacks this file,
         also for a program that is reading the tree.
-
-        Raises:
-            LocalStoreError: the disk failed.
         """
         with self._base.disk.errors(f"verifying the tree of {manifest.ref}"):
             self._trees.scrub(manifest, on_progress)

@@ -94,8 +94,7 @@ def collect(
 def matching(pattern: str, paths: Iterable[str]) -> list[str]:
     """The paths of a release that a pattern of `collect` names, in their order.
 
-    Raises:
-        BlobSyncConfigError: the pattern is not valid.
+    BlobSyncConfigError if it is not valid.
     """
     expression = _compiled(pattern)
     return [path for path in paths if expression.fullmatch(path)]

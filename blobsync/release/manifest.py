@@ -170,8 +170,7 @@ class Manifest:
     def parse(cls, data: bytes) -> Manifest:
         """Parse a manifest from an untrusted source.
 
-        Raises:
-            InvalidManifestError: it is not valid, or not in canonical form.
+        InvalidManifestError if it is not valid, or not in canonical form.
         """
         if len(data) > MAX_MANIFEST_BYTES:
             raise InvalidManifestError(

@@ -68,11 +68,7 @@ class S3ObjectStore:
         self._reader.check()
 
     def ensure_bucket(self) -> None:
-        """Create the bucket unless it exists. Safe to repeat.
-
-        Raises:
-            StoreAccessDeniedError, StoreUnavailableError: it was refused, or there was no answer.
-        """
+        """Create the bucket unless it exists. Safe to repeat."""
         from botocore.exceptions import ClientError
 
         place: dict[str, Any] = {}

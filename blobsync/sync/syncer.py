@@ -124,8 +124,7 @@ class Syncer:
     def want(self, refs: Collection[ReleaseRef]) -> None:
         """Replace the wanted set. Returns at once.
 
-        Args:
-            refs: In a list or tuple, the objects of earlier releases are fetched first.
+        Of a list or tuple, the objects of earlier releases are fetched first.
         """
         self._loop.want(tuple(refs) if isinstance(refs, Sequence) else frozenset(refs))
 
@@ -140,8 +139,7 @@ class Syncer:
     def subscribe(self, listener: Callable[[Readiness], None]) -> Callable[[], None]:
         """Call a listener with each new readiness, on the thread `blobsync-syncer`: must only enqueue.
 
-        Returns:
-            A function that removes the listener. One call may still be under way.
+        Returns a function that removes the listener. One call may still be under way.
         """
         return self._loop.listeners.subscribe(listener)
 
@@ -154,11 +152,7 @@ class Syncer:
         return self._scrubber.progress
 
     def is_here(self, ref: ReleaseRef) -> bool:
-        """True if a release is complete and verified on this disk. Makes no request; needs no `start`.
-
-        Raises:
-            LocalStoreError: the disk failed.
-        """
+        """True if a release is complete and verified on this disk. Makes no request; needs no `start`."""
         return self._local.is_here(ref)
 
     def ensure(self, ref: ReleaseRef, timeout: timedelta) -> Path:

@@ -99,11 +99,7 @@ class LeaderRetrievalService:
     def start(self, listener: LeaderRetrievalListener | None = None) -> None:
         """Begin to follow. Returns at once, also without a connection.
 
-        Args:
-            listener: Called for each change. Without one, use `view`.
-
-        Raises:
-            ElectionStateError: It was started before.
+        Without a listener, use `view`. ElectionStateError if it was started before.
         """
         with self._lock:
             if self._started or self._stopped:

@@ -79,8 +79,7 @@ class LeaderElectionService:
     def election(self, component: str) -> LeaderElection:
         """The election of one component; the same object each time.
 
-        Raises:
-            ElectionConfigError: The name cannot name a ZooKeeper node.
+        ElectionConfigError if the name cannot name a ZooKeeper node.
         """
         path = self._paths.component(checked_name(component, "component"))
         with self._lock:
@@ -258,8 +257,7 @@ class LeaderElection:
     def start(self, contender: LeaderContender) -> None:
         """Register a contender. It is granted leadership when the participant leads, or leads already.
 
-        Raises:
-            ElectionStateError: Another contender is registered, or the service was stopped.
+        ElectionStateError if another contender is registered, or the service was stopped.
         """
         service = self._service
         with service._lock:
@@ -297,8 +295,7 @@ class LeaderElection:
     def confirm_leadership(self, session: UUID, address: str) -> None:
         """Publish the address of this component. Returns at once. Ignored if `session` is over.
 
-        Raises:
-            ElectionConfigError: The address is empty.
+        ElectionConfigError if the address is empty.
         """
         if not address:
             raise ElectionConfigError(f"the address of component {self.component} is empty; give one")

@@ -49,8 +49,7 @@ class MemoryElection:
     def check(self, token: FencingToken) -> None:
         """Refuse the write of a deposed leader. A store in memory calls this before each of its writes.
 
-        Raises:
-            FencedOutError: The term of this token is over.
+        FencedOutError if the term of this token is over.
         """
         try:
             self.write(Transaction(token.checks()))

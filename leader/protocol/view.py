@@ -39,8 +39,7 @@ class ParticipantView:
 def next_in_line(queue: Sequence[ParticipantView]) -> ParticipantView | None:
     """Return the participant that the election would choose if the leader left now. Its guard may refuse.
 
-    Args:
-        queue: As `get_all_participants` returns it.
+    `queue` is as `get_all_participants` returns it.
     """
     behind = [view for view in queue if not view.is_leader]
     first = behind[0] if behind else None

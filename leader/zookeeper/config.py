@@ -106,8 +106,7 @@ class TlsConfig:
     def context(self) -> ssl.SSLContext:
         """Make the SSL context from the present content of the files.
 
-        Raises:
-            ElectionConfigError: A file is missing, unreadable, or has the wrong content.
+        ElectionConfigError if one is missing, unreadable, or has the wrong content.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -37,10 +37,7 @@ def read_leader(session: ZooKeeperSession, root: str) -> LeaderInfo | None:
     """Read the confirmed leader; None while there is none.
 
     Its term may be over when this returns: show the answer, but do not decide with it.
-
-    Raises:
-        ZooKeeperUnavailableError: No answer.
-        RecordError: The node does not contain a leader record.
+    ZooKeeperUnavailableError without an answer, RecordError if the node contains no leader record.
     """
     return read(session, lambda: leader_steps(ElectionPaths(root)))
 
@@ -48,9 +45,7 @@ def read_leader(session: ZooKeeperSession, root: str) -> LeaderInfo | None:
 def read_epoch(session: ZooKeeperSession, root: str) -> EpochRecord | None:
     """Read the newest epoch, and the schema of the leader's records; None in a new election.
 
-    Raises:
-        ZooKeeperUnavailableError: No answer.
-        RecordError: The node does not contain an epoch record.
+    ZooKeeperUnavailableError without an answer, RecordError if the node contains no epoch record.
     """
     return read(session, lambda: epoch_steps(ElectionPaths(root)))
 
@@ -58,8 +53,7 @@ def read_epoch(session: ZooKeeperSession, root: str) -> EpochRecord | None:
 def read_participants(session: ZooKeeperSession, root: str) -> list[ParticipantView]:
     """Read the queue, oldest first. A participant that leaves during the read is left out.
 
-    Raises:
-        ZooKeeperUnavailableError: No answer.
+    ZooKeeperUnavailableError without an answer.
     """
     return read(session, lambda: participants_steps(ElectionPaths(root)))
 

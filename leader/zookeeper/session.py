@@ -130,9 +130,7 @@ class ZooKeeperSession:
     def ensure_above(self, path: str) -> None:
         """Create the nodes above a root that does not exist, open for the roots of others.
 
-        Raises:
-            ZooKeeperUnavailableError: No answer.
-            NoAuthError: Of kazoo: an access list above forbids it.
+        ZooKeeperUnavailableError without an answer; kazoo's NoAuthError if an access list above forbids it.
         """
         above = path.rpartition("/")[0]
         if above and self.call(self.client.exists_async, path) is None:
@@ -237,8 +235,7 @@ class ZooKeeperSession:
     def await_connection(self, patience: timedelta | None = None) -> None:
         """Wait for a connection, before requests that are sent together.
 
-        Raises:
-            ZooKeeperUnavailableError: There is none within `patience`, by default the call timeout.
+        ZooKeeperUnavailableError if there is none within `patience`, by default the call timeout.
         """
         if not self.is_connected:
             limit = self.config.call_timeout
@@ -269,8 +266,7 @@ class ZooKeeperSession:
     def watch_below(self, path: str) -> None:
         """Watch a node and all nodes below it until the connection breaks; then `generation` changes.
 
-        Raises:
-            ZooKeeperUnavailableError: No answer.
+        ZooKeeperUnavailableError without an answer.
         """
         self.call(watch_below_async, self.client, path)
 
