@@ -18,7 +18,7 @@ from nimbus.ports import Clock
 
 _log = structlog.get_logger(__name__)
 
-SETTLE = timedelta(minutes=5)
+FIRST_DELAY = timedelta(minutes=5)
 """Delay of a new leader's first collection, and of a new process's first check of its disk."""
 ASK_EVERY_S = 5.0
 """Pause between two checks whether we lead and a collection is due."""
@@ -37,10 +37,10 @@ class _Task:
 
 
 class Collector:
-    """Runs collections when they are due, one at a time. `settle`: see `SETTLE`; at most the interval."""
+    """Runs collections when they are due, one at a time."""
 
-    def __init__(self, clock: Clock, settle: timedelta = SETTLE) -> None:
-        self._clock, self._settle_s = clock, settle.total_seconds()
+    def __init__(self, clock: Clock, first_delay: timedelta = FIRST_DELAY) -> None:
+        self._clock, self._first_delay_s = clock, first_delay.total_seconds()
         self._tasks: list[_Task] = []
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nimbus-collector", daemon=True)
@@ -79,7 +79,7 @@ class Collector:
             return
         now_s = self._clock.elapsed_s()
         if task.due_s is None:
-            task.due_s = now_s + min(self._settle_s, task.interval_s)
+            task.due_s = now_s + min(self._first_delay_s, task.interval_s)
         if now_s < task.due_s or self._stopping.is_set():
             return
         task.due_s = now_s + task.interval_s

@@ -20,7 +20,7 @@ _log = structlog.get_logger(__name__)
 FORCED = 70
 """Exit code when shutdown did not end in time, or a thread failed."""
 _ENDING = (signal.SIGTERM, signal.SIGINT)
-_SETTLED_S = 1.0
+_WARM_UP_AFTER_S = 1.0
 """Pause after the start before `warm_up`. A scheduler has taken its role by then, and is idle."""
 
 
@@ -63,7 +63,7 @@ def run_until_signal(
         try:
             start()
             supervisor.notify("READY=1")
-            if not asked.wait(_SETTLED_S):
+            if not asked.wait(_WARM_UP_AFTER_S):
                 warm_up()
             while not asked.wait(supervisor.interval_s):
                 supervisor.notify("WATCHDOG=1")

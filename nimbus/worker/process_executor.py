@@ -53,7 +53,7 @@ class ProcessExecutor:
         for folder in AttemptFolder.all_in(self._context.settings.work_dir):
             try:
                 left = not folder.is_delivered and (
-                    folder.exit_record() is not None or folder.is_locked() or folder.claim() is not None
+                    folder.exit_record() is not None or folder.lock.is_held() or folder.claim() is not None
                 )
             except (OSError, UnreadableRecordError) as exc:
                 _log.warning("folder_passed_over", folder=str(folder.path), error=str(exc)[:300])
@@ -68,7 +68,7 @@ class ProcessExecutor:
         now_s = self._context.clock.now().timestamp()
         busy = ordered.keys() | self._context.unended
         for folder in AttemptFolder.all_in(self._context.settings.work_dir):
-            if str(folder.attempt) not in busy and folder.age_s(now_s) > keep_s and not folder.is_locked():
+            if str(folder.attempt) not in busy and folder.age_s(now_s) > keep_s and not folder.lock.is_held():
                 folder.remove()
 
     def was_launched(self, attempt: str) -> bool:
@@ -76,7 +76,7 @@ class ProcessExecutor:
         folder = self.folder(attempt)
         if not folder.exists:
             return False
-        if folder.is_delivered or folder.exit_record() is not None or folder.is_locked():
+        if folder.is_delivered or folder.exit_record() is not None or folder.lock.is_held():
             return True
         return self._context.board.read(folder.attempt).claim is not None
 
@@ -111,11 +111,11 @@ class ProcessExecutor:
             delivered = folder.exit_record()
             context.done(attempt, None if delivered is None else delivered.outcome)
             return
-        if folder.is_locked():
-            self._watch(folder, folder.last_runner())
+        if folder.lock.is_held():
+            self._watch(folder, folder.lock.last_holder())
             return
         record = folder.exit_record() or ending_of_the_dead(
-            folder, context.board, context.settings.id, context.clock.now(), context.settings
+            folder, context.board, context.settings.id, context.clock.now(), context.settings.reach
         )
         if record is None:
             self._done(folder, "another one has it, or nobody waits for it any more")
@@ -139,7 +139,7 @@ class ProcessExecutor:
 
     def collect(self, attempt: str, claim: Claim | None) -> End:
         """See `Executor.collect`."""
-        kill_rest(self._tag(attempt), claim, self._context.settings)
+        kill_rest(self._tag(attempt), claim, self._context.settings.reach)
         # Read only now: a living runner may still write its record.
         return record_of(claim) or self._context.lost(attempt, claim, "its runner is gone from its host")
 
@@ -192,11 +192,12 @@ def is_supervised(tag: str, claim: Claim | None) -> bool:
     if remains.runners(tag):
         return True
     runner = _runner_of(claim)
-    if runner is not None and procfs.is_alive(runner.pid, runner.start_ticks):
+    if runner is not None and procfs.is_alive(runner):
         return True
     if claim is None or claim.pid is None or claim.start_ticks is None:
         return False
-    return procfs.is_alive(claim.pid, claim.start_ticks) and procfs.environment_of(claim.pid) is None
+    driver = procfs.ProcessId(claim.pid, claim.start_ticks)
+    return procfs.is_alive(driver) and procfs.environment_of(claim.pid) is None
 
 
 def kill_rest(tag: str, claim: Claim | None, connect: ConnectReach | None) -> None:
@@ -209,7 +210,7 @@ def kill_rest(tag: str, claim: Claim | None, connect: ConnectReach | None) -> No
 
 def _kill_left(folder: AttemptFolder | None, tag: Callable[[], str]) -> None:
     """`folder`: of the dead runner. If `tag` raises, without ZooKeeper, what needs no tag is killed."""
-    if folder is not None and (runner := folder.last_runner()) is not None:
+    if folder is not None and (runner := folder.lock.last_holder()) is not None:
         remains.kill_session(runner)
     if folder is not None and (keeper := folder.jvm_keeper()) is not None:
         remains.kill_jvm_keeper(keeper)
@@ -238,7 +239,7 @@ def _runner_of(claim: Claim | None) -> procfs.ProcessId | None:
         return None
     try:
         noted = folder.claim()
-        return folder.last_runner() if noted is not None and noted.nonce == claim.nonce else None
+        return folder.lock.last_holder() if noted is not None and noted.nonce == claim.nonce else None
     except (OSError, ValueError, UnreadableRecordError) as exc:
         _log.warning("claim_unreadable", attempt=claim.attempt, folder=claim.folder, error=str(exc))
         return None

@@ -322,7 +322,7 @@ class Runner:
 def take_lock(folder: AttemptFolder) -> int | None:
     """Become the attempt's runner; None: another living runner has the lock."""
     until = time.monotonic() + _LOCK_PATIENCE_S
-    while (lock := folder.try_lock(own_process())) is None and time.monotonic() < until:
+    while (lock := folder.lock.take(own_process())) is None and time.monotonic() < until:
         time.sleep(0.02)
     return lock
 

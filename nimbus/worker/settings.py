@@ -16,7 +16,7 @@ from nimbus.domain.cluster.access import SecretRules
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import ClusterId, WorkerId
 from nimbus.worker.attempt.connections import Connections
-from nimbus.worker.connect.plan import ConnectPlan, ConnectProvider, ConnectReach
+from nimbus.worker.connect.plan import ConnectPlan, ConnectProvider
 from nimbus.worker.environments import Environments
 from nimbus.worker.host.free_room import FreeRoom
 from nimbus.worker.host.task_user import TaskUser, TaskUsers
@@ -153,8 +153,8 @@ class WorkerSettings:
                 raise WorkerSettingsError(f"worker.{name} ({getattr(self, name)}) must not be negative")
 
     def reach(self, session: ConnectSession) -> ConnectPlan | None:
-        """See `ConnectReach.reach`."""
-        places: list[ConnectReach] = list(self.targets.values())
+        """See `ConnectReach`."""
+        places: list[SparkTarget | ConnectProvider] = [*self.targets.values()]
         if self.connect is not None:
             places.append(self.connect)
         return next((plan for place in places if (plan := place.reach(session)) is not None), None)

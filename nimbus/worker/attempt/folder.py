@@ -72,8 +72,8 @@ class AttemptFolder:
         self.path = path
         self.attempt = AttemptId.parse(path.name)
         self.order_file = path / "order.json"
-        self.lock_file = path / "lock"
-        self._lock = ProcessLock(self.lock_file)
+        self.lock = ProcessLock(path / "lock")
+        """Held by the attempt's runner while it lives."""
         self.jvm_keeper_file = path / "keeper"
         self.session_file = path / "session.json"
         self.claim_file = path / "claim.json"
@@ -170,22 +170,6 @@ class AttemptFolder:
         """The attempt's assignment."""
         return ASSIGNMENT.decode(self.order_file.read_bytes(), str(self.order_file))
 
-    def try_lock(self, holder: ProcessId) -> int | None:
-        """Become the attempt's runner: take the lock for as long as the returned descriptor is open.
-
-        Returns:
-            None when a living runner holds it.
-        """
-        return self._lock.take(holder)
-
-    def is_locked(self) -> bool:
-        """True if a runner of the attempt is alive."""
-        return self._lock.is_held()
-
-    def last_runner(self) -> ProcessId | None:
-        """The last process that took the lock in this boot, dead or alive."""
-        return self._lock.last_holder()
-
     def note_jvm_keeper(self, keeper: ProcessId) -> None:
         """Record the keeper of the attempt's JVM, for the process that must end it with the attempt."""
         write_atomic(self.jvm_keeper_file, process_text(keeper))
@@ -222,18 +206,16 @@ class AttemptFolder:
         The attempt may have filled the disk. Then END is the only record.
         """
         self.room_file.unlink(missing_ok=True)
+        data = END.encode(end)
         try:
-            self._write_exit(end)
+            write_once(self.exit_file, data)
         except OSError:
             self.empty_scratch()
             try:
-                self._write_exit(end)
+                write_once(self.exit_file, data)
             except OSError:
                 return end
         return END.decode(self.exit_file.read_bytes(), str(self.exit_file))
-
-    def _write_exit(self, end: End) -> None:
-        write_once(self.exit_file, END.encode(end))
 
     def exit_record(self) -> End | None:
         """The exit record, if there is one."""

@@ -50,7 +50,7 @@ class AttemptSession:
     @property
     def is_gone(self) -> bool:
         """True if the process of the worker's own server has ended. Always False for external servers."""
-        return self._plan.server is not None and not _lives(self._plan.server)
+        return self._plan.server is not None and not procfs.is_alive(self._plan.server)
 
     def release(self) -> bool:
         """End the session and its operations, once. False: the server is gone, or did not answer."""
@@ -63,19 +63,19 @@ class AttemptSession:
         return self._released
 
 
-def release_left(session: ConnectSession | None, folder: Path, provider: ConnectReach | None) -> None:
+def release_left(session: ConnectSession | None, folder: Path, reach: ConnectReach | None) -> None:
     """Release the session of an attempt whose runner is dead, if it has one. Takes a minute at most.
 
-    `folder`: that of the attempt, at the worker that ran it. `provider`: finds external servers.
+    `folder`: that of the attempt, at the worker that ran it. `reach`: finds external servers.
     """
     if session is None:
         return
     plan = server_folder.plan_of(folder.parents[1], session.session_id, session.url)
-    if plan is None and provider is not None:
-        plan = provider.reach(session)
+    if plan is None and reach is not None:
+        plan = reach(session)
     if plan is None:
         return
-    is_gone = plan.server is not None and not _lives(plan.server)
+    is_gone = plan.server is not None and not procfs.is_alive(plan.server)
     if not _settled(plan, answered=not is_gone and release_elsewhere(plan)):
         _log.warning("connect_session_not_released", attempt=folder.name, url=session.url)
 
@@ -83,11 +83,8 @@ def release_left(session: ConnectSession | None, folder: Path, provider: Connect
 def _settled(plan: ConnectPlan, *, answered: bool) -> bool:
     """End a server that did not answer, and programs that it, or a dead server, has started."""
     if not answered and plan.server is not None:
-        because = "it does not answer" if _lives(plan.server) else "it has ended, its programs may not have"
+        is_alive = procfs.is_alive(plan.server)
+        because = "it does not answer" if is_alive else "it has ended, its programs may not have"
         _log.warning("connect_server_killed", pid=plan.server.pid, because=because)
         server_folder.end_server(plan.server)
     return answered
-
-
-def _lives(server: procfs.ProcessId) -> bool:
-    return procfs.is_alive(server.pid, server.start_ticks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -26,15 +27,15 @@ class ConnectPlan:
     """The folder of that server."""
 
 
-class ConnectReach(Protocol):
-    """Finds Spark Connect servers. Any thread may call it."""
+ConnectReach = Callable[[ConnectSession], ConnectPlan | None]
+"""The plan for a session on an external server; None if this worker does not know the server. Any thread."""
+
+
+class ConnectProvider(Protocol):
+    """A worker's server for tasks in `mode: connect`. Any thread may call it."""
 
     def reach(self, session: ConnectSession) -> ConnectPlan | None:
-        """The plan for a session on an external server; None if this worker does not know the server."""
-
-
-class ConnectProvider(ConnectReach, Protocol):
-    """A worker's server for tasks in `mode: connect`. Any thread may call it."""
+        """See `ConnectReach`."""
 
     def is_up(self) -> bool:
         """True if `plan` returns at once."""

@@ -37,7 +37,8 @@ from nimbus.worker.connect.server_folder import (
     touch,
 )
 from nimbus.worker.connect.session import answers, check_packages, exercising
-from nimbus.worker.driver.environment import driver_environment
+from nimbus.worker.driver.environment import driver_environment, submit_options
+from nimbus.worker.driver.programs import installed_spark
 from nimbus.worker.host import procfs
 from nimbus.worker.host.files import read_if_there
 from nimbus.worker.host.identity import host_id
@@ -114,7 +115,7 @@ class LocalServer:
     def is_up(self) -> bool:
         """True if it has answered, and its process is alive."""
         ready = self._ready
-        return ready is not None and procfs.is_alive(ready.pid, ready.start_ticks)
+        return ready is not None and procfs.is_alive(ready)
 
     def plan(self) -> ConnectPlan:
         """See `ConnectProvider`. Takes ten seconds if a server must be started."""
@@ -197,7 +198,7 @@ class LocalServer:
         deadline = began + self._settings.start_timeout.total_seconds()
         assert plan.server is not None  # noqa: S101 - it is our own
         port = int(plan.url.rpartition(":")[2])
-        while procfs.is_alive(plan.server.pid, plan.server.start_ticks):
+        while procfs.is_alive(plan.server):
             if listens(port) and answers(plan):
                 _log.info("connect_server_ready", port=port, took_s=round(time.monotonic() - began, 3))
                 self._exercise(plan)
@@ -292,9 +293,6 @@ def start_server(
 
 
 def _command(settings: LocalServerSettings, folder: Path, port: int) -> list[str]:
-    spark = find_spec("pyspark")
-    assert spark is not None  # noqa: S101 - a dependency
-    assert spark.submodule_search_locations is not None  # noqa: S101 - a package
     conf = {**_CONF, **settings.spark_conf}
     if "spark.eventLog.dir" not in conf:  # it would grow for days, with all sessions
         conf["spark.eventLog.enabled"] = "false"
@@ -308,11 +306,8 @@ def _command(settings: LocalServerSettings, folder: Path, port: int) -> list[str
         "spark.connect.grpc.binding.port": str(port),
     }
     conf.setdefault("spark.sql.warehouse.dir", str(folder / "warehouse"))
-    words = [str(Path(spark.submodule_search_locations[0]) / "bin" / "spark-submit")]
-    words += ["--class", _CLASS, "--master", conf.pop("spark.master", settings.master)]
-    for name in sorted(conf):
-        words += ["--conf", f"{name}={conf[name]}"]
-    return [*words, "spark-internal"]
+    program = f"{installed_spark()}/bin/spark-submit"
+    return [program, "--class", _CLASS, *submit_options(settings.master, conf), "spark-internal"]
 
 
 def free_port() -> int:

@@ -54,7 +54,7 @@ class ServerRecord:
     @property
     def lives(self) -> bool:
         """True if its process has not ended."""
-        return self.is_here and procfs.is_alive(self.pid, self.start_ticks)
+        return self.is_here and procfs.is_alive(self.id)
 
 
 _SERVER = TypeAdapter(ServerRecord)

@@ -326,8 +326,10 @@ class _TableWriter(DataSourceArrowWriter):
                 writer.close()
                 file.flush()
                 path = PurePosixPath(self._folder, folder, f"part-{uuid.uuid4().hex}.parquet")
-                size = Path(file.name).stat().st_size
-                part = OutputFile(path=str(path), size_bytes=size, sha256=_digest_of(file.name))
+                size = file.seek(0, os.SEEK_END)
+                file.seek(0)
+                sha256 = digested(file, hashlib.sha256()).hexdigest()
+                part = OutputFile(path=str(path), size_bytes=size, sha256=sha256)
                 self._keep(Path(file.name), part)
                 yield part
 
@@ -384,11 +386,6 @@ class _TableWriter(DataSourceArrowWriter):
 
 def _parts_of(messages: Sequence[WriterCommitMessage | None]) -> list[OutputFile]:
     return [part for message in messages if isinstance(message, _Written) for part in message.files]
-
-
-def _digest_of(file: str) -> str:
-    with Path(file).open("rb") as opened_file:
-        return str(digested(opened_file, hashlib.sha256()).hexdigest())
 
 
 def has_table(uri: str) -> bool:

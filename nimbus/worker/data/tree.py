@@ -19,13 +19,13 @@ from typing import NoReturn, TypeVar
 
 from nimbus.worker.data.manifest import OutputFile, OutputManifest
 from nimbus.worker.data.ports import OutputRefusedError
+from nimbus.worker.host.files import digested
 
 Item = TypeVar("Item")
 Done = TypeVar("Done")
 
 _AT_ONCE = 8
 """Files in parallel."""
-_CHUNK_BYTES = 1 << 20
 _MAX_DEPTH = 100
 """Deepest nesting of folders: each level needs a descriptor during the walk."""
 
@@ -61,7 +61,9 @@ class FoundFolder:
             before = os.fstat(fd)
             if not stat.S_ISREG(before.st_mode):
                 raise OutputRefusedError(_refusal(path))
-            yield fd, OutputFile(path=path, size_bytes=before.st_size, sha256=_digest_of(fd))
+            with open(fd, "rb", buffering=0, closefd=False) as file:
+                sha256 = digested(file, hashlib.sha256()).hexdigest()
+            yield fd, OutputFile(path=path, size_bytes=before.st_size, sha256=sha256)
             after = os.fstat(fd)
         finally:
             os.close(fd)
@@ -127,14 +129,6 @@ def transfers() -> Iterator[Callable[[Callable[[Item], Done], Iterable[Item]], l
     """Run several transfers in parallel. The first error is raised after the running ones have ended."""
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="data-transfer") as pool:
         yield lambda call, items: list(pool.map(call, items))
-
-
-def _digest_of(fd: int) -> str:
-    digest, at = hashlib.sha256(), 0
-    while chunk := os.pread(fd, _CHUNK_BYTES, at):
-        digest.update(chunk)
-        at += len(chunk)
-    return digest.hexdigest()
 
 
 def _refusal(path: str) -> str:

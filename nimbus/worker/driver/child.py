@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import sys
 from collections.abc import Collection, Iterable, Mapping, Set
 from functools import cache, partial
@@ -45,30 +46,54 @@ _READ_BY_LIBRARIES = ("ARROW_", "GRPC_", "MKL_", "OMP_", "OPENBLAS_")
 """Prefixes of variables that numpy, pyarrow and grpc read when they are imported."""
 
 
-def prepare_driver(
+def be_driver(
     folder: Path,
     plan: DriverPlan,
     environment: Mapping[str, str],
-    parent: int,
     *,
+    parent: int,
+    fault: int,
     execute: bool,
     output: int | None = None,
     hidden: Collection[str] = (),
-) -> None:
-    """Set up this process like a new program of the plan's user; exit if its parent is dead.
+    waits_on: int | None = None,
+    gateway: int | None = None,
+) -> NoReturn:
+    """Run the driver in the forked child, like a new program of the plan's user.
 
     Args:
         folder: The attempt's folder.
         plan: The driver's plan.
         environment: The driver's complete environment.
         parent: The process that forked this one; the kernel ends this process when the parent ends.
+        fault: Descriptor for the reason why it cannot begin; closed without one when it has begun.
         execute: The driver gets its own interpreter.
         output: Descriptor for its output; None: its log.
         hidden: Variables that /proc does not show, except to the same user if it has its own interpreter.
-
-    Raises:
-        OSError: a folder or the log cannot be used, or its user cannot read a needed file.
+        waits_on: See `nimbus.worker.driver.main.run`.
+        gateway: See `nimbus.worker.driver.main.run`.
     """
+    try:
+        _prepare(folder, plan, environment, parent, execute=execute, output=output, hidden=hidden)
+        if execute:  # `fault` is closed at exec
+            _execute(folder, plan, environment, waits_on, gateway)
+        os.close(fault)
+    except OSError as exc:
+        os.write(fault, str(exc).encode(errors="replace")[: select.PIPE_BUF])
+        os._exit(main.EXIT_NOT_STARTED)
+    run_fork(partial(main.run, folder, plan, waits_on, gateway))
+
+
+def _prepare(
+    folder: Path,
+    plan: DriverPlan,
+    environment: Mapping[str, str],
+    parent: int,
+    *,
+    execute: bool,
+    output: int | None,
+    hidden: Collection[str],
+) -> None:
     os.setpgid(0, 0)
     forked.reset_signals()
     if output is None:
@@ -108,22 +133,13 @@ def _refuse_unreadable(user: TaskUser, folder: Path, plan: DriverPlan) -> None:
                 raise PermissionError(errno.EACCES, why, str(place))
 
 
-def run_driver(
+def _execute(
     folder: Path,
     plan: DriverPlan,
     environment: Mapping[str, str],
-    *,
-    execute: bool,
-    waits_on: int | None = None,
-    gateway: int | None = None,
+    waits_on: int | None,
+    gateway: int | None,
 ) -> NoReturn:
-    """Run the driver. See `prepare_driver`, and `nimbus.worker.driver.main.run`.
-
-    Raises:
-        OSError: the interpreter cannot be started.
-    """
-    if not execute:
-        run_fork(partial(main.run, folder, plan, waits_on, gateway))
     arguments = [str(folder)]
     for fd in (waits_on, gateway):
         if fd is not None:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import NoReturn
 
 import structlog
 
 from nimbus.domain.attempts.workers import Assignment
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.attempt.secret_mask import MaskedLog
-from nimbus.worker.driver.child import imported_names, prepare_driver, run_driver, why_own_interpreter
+from nimbus.worker.driver.child import be_driver, imported_names, why_own_interpreter
 from nimbus.worker.driver.environment import settings_of
 from nimbus.worker.driver.files import attempt_environment, write_plan
-from nimbus.worker.driver.main import EXIT_NOT_STARTED, DriverPlan
+from nimbus.worker.driver.main import DriverPlan
 from nimbus.worker.host import forked, procfs, usage
 from nimbus.worker.jvm.loan import Loan
 from nimbus.worker.jvm.plan import OWN, jvm_plan, why_not
@@ -61,22 +62,22 @@ class DriverProcess:
         printed, output = os.pipe2(os.O_CLOEXEC) if plan.secrets else (None, None)
         gateway = None if loan is None else self._borrow(loan, driver_plan, environment, plan, order, output)
         work = partial(
-            _be_driver,
-            folder,
+            be_driver,
+            folder.path,
             driver_plan,
             environment,
-            waits_on,
-            fault,
-            os.getpid(),
-            output=output,
-            gateway=gateway,
-            hidden=tuple(plan.secrets),
+            parent=os.getpid(),
+            fault=fault,
             execute=why is not None,
+            output=output,
+            hidden=tuple(plan.secrets),
+            waits_on=waits_on,
+            gateway=gateway,
         )
-        pid = forked.fork(work)
-        for fd in (waits_on, fault, output, gateway):
-            if fd is not None:
-                os.close(fd)
+        passed = [fd for fd in (waits_on, fault, output, gateway) if fd is not None]
+        pid = forked.fork(partial(_be_driver, work, passed))
+        for fd in passed:
+            os.close(fd)
         if printed is not None:
             self._masked = MaskedLog(printed, folder.log, plan.secrets.values())
         self._watch(pid)
@@ -209,26 +210,6 @@ class DriverProcess:
         ]
 
 
-def _be_driver(
-    folder: AttemptFolder,
-    plan: DriverPlan,
-    environment: Mapping[str, str],
-    waits_on: int,
-    fault: int,
-    runner: int,
-    *,
-    output: int | None,
-    gateway: int | None,
-    hidden: Collection[str],
-    execute: bool,
-) -> int:
-    """Run the driver in the forked child. `fault` is closed when it has begun."""
-    forked.keep_only(waits_on, fault, *(fd for fd in (output, gateway) if fd is not None))
-    try:
-        prepare_driver(folder.path, plan, environment, runner, execute=execute, output=output, hidden=hidden)
-        if not execute:
-            os.close(fault)  # with its own interpreter it is closed at exec
-        run_driver(folder.path, plan, environment, execute=execute, waits_on=waits_on, gateway=gateway)
-    except OSError as exc:
-        os.write(fault, str(exc).encode())
-        os._exit(EXIT_NOT_STARTED)
+def _be_driver(work: Callable[[], NoReturn], passed: Collection[int]) -> int:
+    forked.keep_only(*passed)
+    work()

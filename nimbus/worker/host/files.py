@@ -14,7 +14,7 @@ from collections.abc import Container, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Callable
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Callable
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +34,7 @@ _SHORT_PREFIX = "nimbus-"
 _BYTES = 4
 
 
-def digested(file: BinaryIO, digest: Any) -> Any:
+def digested(file: IO[bytes], digest: Any) -> Any:
     """Add the rest of a file to a hash, and return that: like `file_digest`, which Python 3.11 has."""
     while chunk := file.read(_CHUNK_BYTES):
         digest.update(chunk)

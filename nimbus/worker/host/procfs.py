@@ -77,10 +77,10 @@ def start_ticks(pid: int) -> int | None:
     return stat.id.start_ticks if stat is not None else None
 
 
-def is_alive(pid: int, start_ticks: int) -> bool:
+def is_alive(process: ProcessId) -> bool:
     """True if this process still runs. A zombie does not."""
-    stat = read_stat(pid)
-    return stat is not None and stat.id.start_ticks == start_ticks and not stat.is_dead
+    stat = read_stat(process.pid)
+    return stat is not None and stat.id == process and not stat.is_dead
 
 
 def environment_of(pid: int) -> bytes | None:
@@ -201,7 +201,7 @@ def kill(victim: ProcessId) -> None:
         handle = os.pidfd_open(victim.pid)
     try:
         # Checked again with the handle open: now the pid cannot be reused unnoticed.
-        if is_alive(victim.pid, victim.start_ticks):
+        if is_alive(victim):
             with suppress(ProcessLookupError, PermissionError):
                 if handle is None:
                     os.kill(victim.pid, signal.SIGKILL)
@@ -238,7 +238,7 @@ def open_handle(process: ProcessId) -> int | None:
         handle = os.pidfd_open(process.pid)
     except OSError:
         return None
-    if is_alive(process.pid, process.start_ticks):
+    if is_alive(process):
         return handle
     os.close(handle)
     return None

@@ -47,7 +47,7 @@ def kill_jvm_keeper(keeper: ProcessId) -> bool:
     """Kill the keeper of a JVM, the JVM, and all processes below it."""
 
     def find() -> list[ProcessId]:
-        below = procfs.identities(keeper.pid) if procfs.is_alive(keeper.pid, keeper.start_ticks) else []
+        below = procfs.identities(keeper.pid) if procfs.is_alive(keeper) else []
         tagged = procfs.with_variable(JVM_KEEPER_VARIABLE, jvm_keeper_tag(keeper))
         return [*tagged, *_of_session(keeper), *below]
 

@@ -80,7 +80,7 @@ class Loan:
     def used(self) -> Usage | None:
         """What the JVM and all below it used since `lend`; None: it has died. Call it before `end`."""
         now = usage.of_living(self.processes())
-        if not procfs.is_alive(self._keeper.pid, self._keeper.start_ticks):
+        if not procfs.is_alive(self._keeper):
             return None
         return now._replace(cpu_ms=now.cpu_ms - self._before.cpu_ms)
 

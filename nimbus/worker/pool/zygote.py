@@ -36,7 +36,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nimbus.worker.driver.child import imported_names, prepare_driver, run_driver
+from nimbus.worker.driver.child import be_driver, imported_names
 from nimbus.worker.driver.main import EXIT_NOT_STARTED, DriverPlan
 from nimbus.worker.host import forked, procfs
 from nimbus.worker.host.clock import boottime_s
@@ -254,16 +254,9 @@ def _await_order(order: int, fault: int, zygote: int) -> int:
 def _be_driver(
     fault: int, zygote: int, path: str, fields: dict[str, Any], environment: dict[str, str], execute: bool
 ) -> int:
-    """Run a driver in the forked child. `fields`: those of its plan."""
-    folder, plan = Path(path), DriverPlan(**fields)
-    try:
-        prepare_driver(folder, plan, environment, zygote, execute=execute)
-        if not execute:
-            os.close(fault)  # with its own interpreter it is closed at exec
-        run_driver(folder, plan, environment, execute=execute)
-    except OSError as exc:
-        os.write(fault, str(exc).encode(errors="replace")[: select.PIPE_BUF])
-        os._exit(EXIT_NOT_STARTED)
+    """`fields`: those of its plan."""
+    plan = DriverPlan(**fields)
+    be_driver(Path(path), plan, environment, parent=zygote, fault=fault, execute=execute)
 
 
 def preload(modules: Sequence[str], executor: socket.socket) -> None:

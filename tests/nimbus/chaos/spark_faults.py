@@ -132,7 +132,7 @@ def _idle(folder: Path) -> Iterator[Mapping[str, psutil.Process]]:
 
 def _pair(keeper: ProcessId) -> Mapping[str, psutil.Process] | None:
     """A keeper and its JVM, if both live."""
-    if procfs.is_alive(keeper.pid, keeper.start_ticks):
+    if procfs.is_alive(keeper):
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(keeper.pid)
             return next(({"keeper": process, "JVM": java} for java in process.children()), None)

@@ -88,7 +88,7 @@ class Member:
             metrics=GarbageMetrics(CollectorRegistry()),
             collect=partial(self._collect, store),
         )
-        self.collector = Collector(SystemClock(), settle=timedelta(0))
+        self.collector = Collector(SystemClock(), first_delay=timedelta(0))
         self.collector.add(garbage.collect, timedelta(milliseconds=50), self.queue.is_leader)
 
     def _collect(self, travelled: TravelledStore, *given: Any, **named: Any) -> CollectionReport:

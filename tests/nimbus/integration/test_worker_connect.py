@@ -345,7 +345,7 @@ def test_operation_ends_whose_server_and_runner_are_killed(stage: Stage) -> None
     assert runner is not None
     os.kill(runner.pid, signal.SIGSTOP)
     os.kill(server.pid, signal.SIGKILL)
-    eventually(lambda: not procfs.is_alive(server.pid, server.start_ticks), "the server's end")
+    eventually(lambda: not procfs.is_alive(server), "the server's end")
     os.kill(runner.pid, signal.SIGKILL)
 
     assert bench.await_end("run1.both.1", 300).outcome is Outcome.LOST

@@ -166,7 +166,7 @@ def test_fork_server_ends_when_its_worker_is_killed() -> None:
 
         worker.kill()
 
-        eventually(lambda: not procfs.is_alive(server, ticks), "the fork server's end")
+        eventually(lambda: not procfs.is_alive(procfs.ProcessId(server, ticks)), "the fork server's end")
 
 
 def test_fork_server_leaves_no_zombie_of_a_runner(bench: Bench, forks: ForkLauncher) -> None:

@@ -410,7 +410,7 @@ def test_attempt_with_a_kept_jvm_ends_with_each_of_its_processes(killed: str, st
     if killed != "runner":
         assert stage.ended(folder).outcome is Outcome.FAILED
         assert not lives(java), "the JVM has ended before the attempt"
-    eventually(lambda: not procfs.is_alive(keeper.pid, keeper.start_ticks), "the keeper ends")
+    eventually(lambda: not procfs.is_alive(keeper), "the keeper ends")
     eventually(lambda: not lives(java), "the JVM ends")
     eventually(lambda: stage.bench.driver_tree(str(folder.attempt)) == [], "Python workers end")
     assert stage.ran(INNOCENT)[0] != str(java)

@@ -261,7 +261,7 @@ def test_executor_outlives_its_worker_until_its_attempts_have_ended(
 
     assert bench.await_end().outcome is Outcome.SUCCEEDED
     assert _runs(tmp_path) == 1
-    eventually(lambda: not procfs.is_alive(executor.pid, executor.start_ticks), "the executor ends")
+    eventually(lambda: not procfs.is_alive(executor), "the executor ends")
     eventually(lambda: _gone(bench), "its folder is removed")
 
 

@@ -322,7 +322,7 @@ def test_defect_ends_the_runner_with_its_error_though_another_of_its_threads_han
     assert b"hangs" in done.stdout
     assert done.returncode == 1
     assert done.stderr.strip().endswith(b"RuntimeError: a defect")
-    assert not folder.is_locked()
+    assert not folder.lock.is_held()
     assert bench.driver_tree() == []
 
 
@@ -331,13 +331,13 @@ def test_second_launch_of_an_attempt_runs_nothing_while_the_first_lives(bench: B
     ran, gate = tmp_path / "ran", tmp_path / "gate"
     folder = _start(bench, WAITS_FOR_FILE, str(ran), str(gate))
     eventually(lambda: _lines(ran) == ["ran"], "the task runs")
-    first = folder.last_runner()
+    first = folder.lock.last_holder()
 
     second = bench.launch(folder, bench.startup())
 
     if second is not None:  # None: it has already ended
-        eventually(lambda: not procfs.is_alive(second.pid, second.start_ticks), "the second runner's end")
-    assert folder.last_runner() == first
+        eventually(lambda: not procfs.is_alive(second), "the second runner's end")
+    assert folder.lock.last_holder() == first
     gate.touch()
     assert _await_delivered(folder).outcome is Outcome.SUCCEEDED
     assert _lines(ran) == ["ran"]
@@ -408,9 +408,9 @@ def test_runner_killed_between_claim_and_go_leaves_no_user_code_behind(bench: Be
 
     os.kill(runner.pid, signal.SIGKILL)
 
-    eventually(lambda: not procfs.is_alive(driver.pid, driver.start_ticks), "the driver's end")
+    eventually(lambda: not procfs.is_alive(driver), "the driver's end")
     assert _lines(tmp_path / "ran") == []
-    eventually(lambda: not folder.is_locked(), "the lock is free")
+    eventually(lambda: not folder.lock.is_held(), "the lock is free")
 
 
 @both_ways
@@ -427,7 +427,7 @@ def test_driver_dies_with_its_runner_in_the_middle_of_the_code(bench: Bench, tmp
     os.kill(runner.pid, signal.SIGKILL)
 
     driver = procfs.ProcessId(claim.pid, claim.start_ticks)
-    eventually(lambda: not procfs.is_alive(driver.pid, driver.start_ticks), "the driver's end")
+    eventually(lambda: not procfs.is_alive(driver), "the driver's end")
 
 
 def test_driver_is_not_let_go_while_the_board_is_away_and_runs_when_it_is_back(

@@ -178,7 +178,7 @@ def test_runner_that_died_while_no_worker_lived_is_reported_lost_at_the_next_sta
     runner = bench.runner()
     assert runner is not None
     os.kill(runner.pid, signal.SIGKILL)
-    eventually(lambda: not procfs.is_alive(runner.pid, runner.start_ticks), "the runner's end")
+    eventually(lambda: not procfs.is_alive(runner), "the runner's end")
 
     _started(bench, workers)
 

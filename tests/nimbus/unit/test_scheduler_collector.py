@@ -37,7 +37,7 @@ class World:
         self.fail = False
         self.defect: Exception | None = None
         """Raised by the question whether it leads."""
-        self.collector = Collector(self.clock, settle=timedelta(minutes=5))
+        self.collector = Collector(self.clock, first_delay=timedelta(minutes=5))
         self.collector.add(self._bucket, 6 * HOUR, self._may)
         self.collector.add(self._disk, timedelta(minutes=1))
 
@@ -158,7 +158,7 @@ def test_collection_under_way_is_told_to_stop(
         if stopping.wait(60):
             ended.set()
 
-    collector = Collector(HeldClock(), settle=timedelta(0))
+    collector = Collector(HeldClock(), first_delay=timedelta(0))
     collector.add(collect, HOUR)
     collector.start()
     eventually(begun.is_set)

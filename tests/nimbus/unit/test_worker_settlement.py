@@ -232,7 +232,7 @@ def untagged() -> Iterator[Untagged]:
 def _locked_by(untagged: Untagged, folder: AttemptFolder) -> None:
     ticks = procfs.start_ticks(untagged.process.pid)
     assert ticks is not None
-    lock = folder.try_lock(ProcessId(untagged.process.pid, ticks))
+    lock = folder.lock.take(ProcessId(untagged.process.pid, ticks))
     assert lock is not None
     os.close(lock)
 
@@ -269,7 +269,7 @@ def test_reaper_kills_what_a_dead_runner_left_in_its_session_without_a_tag(
 
     assert bench.collect(order)
 
-    assert not procfs.is_alive(untagged.started.pid, untagged.started.start_ticks)
+    assert not procfs.is_alive(untagged.started)
 
 
 def test_what_a_dead_runner_left_is_killed_even_if_its_session_cannot_be_read(
@@ -284,4 +284,4 @@ def test_what_a_dead_runner_left_is_killed_even_if_its_session_cannot_be_read(
     with pytest.raises(ValueError, match="property name"):
         process_executor.ending_of_the_dead(folder, bench.board, WORKER, NOW)
 
-    assert not procfs.is_alive(untagged.started.pid, untagged.started.start_ticks)
+    assert not procfs.is_alive(untagged.started)
