@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 import structlog
 
@@ -43,8 +44,10 @@ from nimbus.worker.host.clock import pauses
 from nimbus.worker.libraries import find_wheels
 from nimbus.worker.settings import RunnerPlan
 
+T = TypeVar("T")
+
 _TICK_S = 2.0
-_LOOKS_A_SECOND = 10
+_REQUESTS_A_SECOND = 10
 """Status requests to clusters per second: 500 attempts are checked once in 50 s. END is seen at once."""
 LARGEST_STARTUP = 96 << 10
 """In bytes. It is passed in an environment variable, which Linux limits to 128 KiB."""
@@ -142,11 +145,12 @@ class ApplicationExecutor:
         submissions = self._pool(f"worker-submissions-{target.name}")
         asked = submissions.submit(self._ask_cluster, order, plan, target, key, tag)
         again = partial(self._submit, order, plan, target, waits)
-        asked.add_done_callback(
-            lambda done: self._context.loop.post(
-                lambda: self._context.do(partial(self._submitted, order, target, done, waits, again))
-            )
-        )
+        self._then(asked, lambda done: self._submitted(order, target, done, waits, again))
+
+    def _then(self, asked: Future[T], handle: Callable[[Future[T]], None]) -> None:
+        """Handle the answer on the worker's thread, again until ZooKeeper and the disk permit it."""
+        do = self._context.do
+        asked.add_done_callback(lambda done: self._context.loop.post(partial(do, partial(handle, done))))
 
     def _ask_cluster(
         self, order: Assignment, plan: RunnerPlan, target: ClusterTarget, key: bytes, tag: str
@@ -253,11 +257,7 @@ class ApplicationExecutor:
         """Search for the driver of a closed attempt in the cluster, and end it."""
         asked = self._pool_of(target).submit(target.manager.find, tag)
         again = partial(self._search, attempt, target, tag, waits)
-        asked.add_done_callback(
-            lambda done: self._context.loop.post(
-                lambda: self._context.do(partial(self._searched, attempt, target, done, waits, again))
-            )
-        )
+        self._then(asked, lambda done: self._searched(attempt, target, done, waits, again))
 
     def _searched(
         self,
@@ -283,96 +283,97 @@ class ApplicationExecutor:
 
     def _follow(self, attempt: str, target: ClusterTarget, driver: str) -> None:
         self._context.phases[attempt] = AttemptPhase.RUNNING
-        one = _Followed(attempt=attempt, target=target, driver=driver, since_s=time.monotonic())
-        self._followed[attempt] = one
-        self._context.do(partial(self._heartbeat, one))
+        followed = _Followed(attempt=attempt, target=target, driver=driver, since_s=time.monotonic())
+        self._followed[attempt] = followed
+        self._context.do(partial(self._heartbeat, followed))
         if not self._ticking:
             self._ticking = True
             self._context.loop.after(_TICK_S, self._tick)
 
-    def _heartbeat(self, one: _Followed) -> None:
+    def _heartbeat(self, followed: _Followed) -> None:
         """Write a heartbeat: this worker follows the driver. Meanwhile a leader does not interfere."""
-        parsed, board = AttemptId.parse(one.attempt), self._context.board
+        parsed, board = AttemptId.parse(followed.attempt), self._context.board
         try:
             slots = board.read(parsed)
             if slots.end is None and slots.claim is None:
-                driver = slots.submitted or ClusterDriver(target=one.target.name, id=one.driver)
+                driver = slots.submitted or ClusterDriver(target=followed.target.name, id=followed.driver)
                 waited = self._context.clock.now() - board.note_submitted(parsed, driver)
-                one.since_s = time.monotonic() - max(0.0, waited.total_seconds())
-            news = one.news(slots, time.monotonic())
+                followed.since_s = time.monotonic() - max(0.0, waited.total_seconds())
+            progress = followed.progress(slots, time.monotonic())
             if slots.end is None and not slots.has_heartbeat:
-                board.heartbeat(parsed, {"driver": one.driver, **news})
-            elif slots.end is None and news:  # another worker may follow it and own the heartbeat
-                board.report(parsed, {**slots.progress, **news})
-            one.told = news
+                board.heartbeat(parsed, {"driver": followed.driver, **progress})
+            elif slots.end is None and progress:  # another worker may follow it and own the heartbeat
+                board.report(parsed, {**slots.progress, **progress})
+            followed.reported = progress
         except AttemptWithdrawnError:  # its run is over and archived
-            self._ask_to_kill(one, "nobody waits for it any more")
-            self._done(one.attempt)
+            self._ask_to_kill(followed, "nobody waits for it any more")
+            self._done(followed.attempt)
 
     def _tick(self) -> None:
         self._ticking = bool(self._followed)
         if self._ticking:
-            self._context.do(self._look_at_all)
+            self._context.do(self._check_all)
 
-    def _look_at_all(self) -> None:
+    def _check_all(self) -> None:
         """Check all drivers. Repeated as a whole until ZooKeeper answers, then at the next tick."""
         now_s = time.monotonic()
         ids = {attempt: AttemptId.parse(attempt) for attempt in self._followed}
-        found = self._context.board.read_all(dict.fromkeys(ids.values()))
-        every_s = max(_TICK_S, len(ids) / _LOOKS_A_SECOND)
-        for one in list(self._followed.values()):
-            slots = found[ids[one.attempt]]
-            one.take_in(slots, now_s)
+        read = self._context.board.read_all(dict.fromkeys(ids.values()))
+        every_s = max(_TICK_S, len(ids) / _REQUESTS_A_SECOND)
+        for followed in list(self._followed.values()):
+            slots = read[ids[followed.attempt]]
+            followed.take_slots(slots, now_s)
             if slots.end is not None:
-                self._context.done(one.attempt, slots.end.outcome)
-            if not one.looking and now_s >= one.look_at_s:
-                one.looking, one.look_at_s = True, now_s + every_s
-                self._ask(one)
-            self._act(one, slots, now_s)
-            if one.attempt in self._followed and (
-                not slots.has_heartbeat or one.news(slots, now_s) != one.told
-            ):
-                self._context.do(partial(self._heartbeat, one))
+                self._context.done(followed.attempt, slots.end.outcome)
+            if not followed.is_asked and now_s >= followed.ask_at_s:
+                followed.is_asked, followed.ask_at_s = True, now_s + every_s
+                self._ask(followed)
+            self._act(followed, slots, now_s)
+            is_reported = slots.has_heartbeat and followed.progress(slots, now_s) == followed.reported
+            if followed.attempt in self._followed and not is_reported:
+                self._context.do(partial(self._heartbeat, followed))
 
         self._context.loop.after(_TICK_S, self._tick)
 
-    def _ask(self, one: _Followed) -> None:
-        asked = self._pool_of(one.target).submit(_probe, one.target, one.driver)
-        asked.add_done_callback(lambda done: self._context.loop.post(partial(self._heard, one, done)))
+    def _ask(self, followed: _Followed) -> None:
+        asked = self._pool_of(followed.target).submit(_probe, followed.target, followed.driver)
+        self._then(asked, partial(self._take_status, followed))
 
-    def _heard(self, one: _Followed, done: Future[DriverStatus]) -> None:
-        one.looking = False
+    def _take_status(self, followed: _Followed, done: Future[DriverStatus]) -> None:
+        followed.is_asked = False
         if done.cancelled():
             return
         error = done.exception()
         report = done.result() if error is None else DriverStatus(DriverState.UNKNOWN, str(error)[:300])
-        one.take_report(report, time.monotonic())
+        followed.take_report(report, time.monotonic())
 
-    def _act(self, one: _Followed, slots: Slots, now_s: float) -> None:
+    def _act(self, followed: _Followed, slots: Slots, now_s: float) -> None:
         grace_s = 2 * self._context.settings.stop_grace.total_seconds()
         action = submitted.decide(
-            one.seen(slots, now_s), stop_grace_s=grace_s, queue_timeout_s=one.target.queue_timeout_s
+            followed.observed(slots, now_s),
+            stop_grace_s=grace_s,
+            queue_timeout_s=followed.target.queue_timeout_s,
         )
         match action:
             case submitted.GoOn():
                 return
             case submitted.StopFollowing():
-                if one.target.keeps_ended:
-                    self._pool_of(one.target).submit(_kill, one.target.manager, one.driver)
-                self._done(one.attempt)
+                if followed.target.keeps_ended:
+                    self._pool_of(followed.target).submit(_kill, followed.target.manager, followed.driver)
+                self._done(followed.attempt)
             case submitted.EndDriver(why):
-                self._ask_to_kill(one, why)
+                self._ask_to_kill(followed, why)
             case submitted.EndAs(why, stopped):
-                self._context.do(partial(self._end, one.attempt, slots, why, stopped))
+                self._context.do(partial(self._end, followed.attempt, slots, why, stopped))
 
-    def _ask_to_kill(self, one: _Followed, why: str) -> None:
-        if one.killing or not one.kill_is_due(time.monotonic()):
+    def _ask_to_kill(self, followed: _Followed, why: str) -> None:
+        if followed.killing or not followed.kill_is_due(time.monotonic()):
             return
-        if one.is_new(why):
-            _log.warning("driver_killed", attempt=one.attempt, driver=one.driver, because=why)
-        one.killing = True
-        asked = self._pool_of(one.target).submit(_kill, one.target.manager, one.driver)
-        asked.add_done_callback(lambda _: setattr(one, "killing", False))
+        if followed.is_new(why):
+            _log.warning("driver_killed", attempt=followed.attempt, driver=followed.driver, because=why)
+        followed.killing = True
+        asked = self._pool_of(followed.target).submit(_kill, followed.target.manager, followed.driver)
+        asked.add_done_callback(lambda _: setattr(followed, "killing", False))
 
     def _pool_of(self, target: ClusterTarget) -> ThreadPoolExecutor:
         return self._pool(f"worker-applications-{target.name}")
@@ -417,7 +418,7 @@ class ApplicationExecutor:
 
 
 def _probe(target: ClusterTarget, driver: str) -> DriverStatus:
-    """Check a driver. "Gone" counts only while a scheduler is registered that can hear it."""
+    """A driver's status. "Gone" counts only while a scheduler is registered that can hear it."""
     report = target.manager.probe(driver)
     if report.state is DriverState.GONE:
         try:

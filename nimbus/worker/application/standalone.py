@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
+from nimbus.domain.wording import counted
 from nimbus.worker.application.bootstrap import VARIABLE
 from nimbus.worker.application.manager import (
     Cached,
@@ -65,7 +66,7 @@ class StandaloneManager:
         """
         self._master, self._rest, self._version = master, tuple(rest), spark_version
         self._token = token
-        self._queue = StandaloneQueue(pages, self._page)
+        self._queue = Cached(lambda: next(self._read_queue(pages), ""))
 
     def submit(self, submission: Submission) -> str:
         """See `ClusterManager.submit`."""
@@ -126,7 +127,7 @@ class StandaloneManager:
                 state = _STATES.get(words, DriverState.UNKNOWN)
                 if state is DriverState.GONE:
                     return DriverStatus(state, f"{_told(words, answer)}{_log_of(driver, answer)}")
-                queue = self._queue.words() if state is DriverState.WAITING else ""
+                queue = self._queue.value() if state is DriverState.WAITING else ""
                 return DriverStatus(state, _told(words, answer) + (f"; {queue}" if queue else ""))
             if words:
                 report = DriverStatus(DriverState.UNKNOWN, words[:300])
@@ -148,11 +149,13 @@ class StandaloneManager:
                 continue
 
     @staticmethod
-    def _page(url: str) -> Mapping[str, Any] | None:
-        try:
-            return ask("GET", url).said  # the token is for the gateways
-        except (NotSentError, NoAnswerError):
-            return None
+    def _read_queue(pages: Sequence[str]) -> Iterator[str]:
+        """How full the cluster is, if the page of the leading master says it."""
+        for page in pages:
+            with suppress(NotSentError, NoAnswerError, KeyError, TypeError, ValueError, AttributeError):
+                said = ask("GET", f"{page}/json/").said  # the token is for the gateways
+                if said.get("status") == "ALIVE":
+                    yield _figures(said)
 
     def _ask(self, url: str, body: bytes | None) -> Mapping[str, Any]:
         return ask("GET" if body is None else "POST", url, body, token=self._token).said
@@ -171,40 +174,11 @@ def _log_of(driver: str, answer: Mapping[str, Any]) -> str:
     return f"; its log is {where}, whose web pages show it" if worker else ""
 
 
-class StandaloneQueue:
-    """The figures of one cluster. Any thread."""
-
-    def __init__(self, pages: Sequence[str], ask: Callable[[str], Mapping[str, Any] | None]) -> None:
-        """Create the reader.
-
-        Args:
-            pages: Base URLs of the web UIs of all masters.
-            ask: Fetches a URL; returns None without an answer.
-        """
-        self._pages, self._ask = tuple(pages), ask
-        self._kept = Cached(lambda: next(self._read(), ""))
-
-    def words(self) -> str:
-        """The cached figures as text; empty if the leading master does not report them."""
-        return self._kept.value()
-
-    def _read(self) -> Iterator[str]:
-        for page in self._pages:
-            said = self._ask(f"{page}/json/")
-            if said is not None and said.get("status") == "ALIVE":
-                with suppress(KeyError, TypeError, ValueError, AttributeError):
-                    yield _figures(said)
-
-
 def _figures(said: Mapping[str, Any]) -> str:
     used, memory = int(said["memoryused"]) / 1024, int(said["memory"]) / 1024
     drivers = sum(driver["state"] == "SUBMITTED" for driver in said["activedrivers"])
     applications = sum(application["state"] == "WAITING" for application in said["activeapps"])
     return (
         f"{int(said['coresused'])} of {int(said['cores'])} cores and {used:.1f} of {memory:.1f} GiB "
-        f"are in use, {_counted(drivers, 'driver')} and {_counted(applications, 'application')} wait"
+        f"are in use, {counted(drivers, 'driver')} and {counted(applications, 'application')} wait"
     )
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -91,7 +91,7 @@ class Observed:
     heard_for_s: float
     """Time since the bootstrap's last heartbeat; infinite: never."""
     ended_for_s: float
-    """Time since END was first seen."""
+    """Time since END was first observed."""
     stopping_for_s: float | None
     """Time since the request to stop; None: there is none."""
     waiting_for_s: float
@@ -127,39 +127,39 @@ class EndAs:
 Action = GoOn | StopFollowing | EndDriver | EndAs
 
 
-def decide(seen: Observed, *, stop_grace_s: float, queue_timeout_s: float) -> Action:
+def decide(observed: Observed, *, stop_grace_s: float, queue_timeout_s: float) -> Action:
     """What to do for a submitted attempt, whose bootstrap may take `stop_grace_s` to stop."""
-    is_gone = seen.report is not None and seen.report.state is DriverState.GONE
-    if seen.slots.end is not None:
+    is_gone = observed.report is not None and observed.report.state is DriverState.GONE
+    if observed.slots.end is not None:
         if is_gone:
             return StopFollowing()
-        return EndDriver("its attempt has ended") if seen.ended_for_s > FAREWELL_S else GoOn()
-    words = "" if seen.report is None else seen.report.words
-    if is_gone and seen.gone_for_s >= GONE_S and seen.heard_for_s >= HEARD_S:
-        return EndAs(_gone(seen, words), stopped=seen.stopping_for_s is not None)
+        return EndDriver("its attempt has ended") if observed.ended_for_s > FAREWELL_S else GoOn()
+    words = "" if observed.report is None else observed.report.words
+    if is_gone and observed.gone_for_s >= GONE_S and observed.heard_for_s >= HEARD_S:
+        return EndAs(_gone(observed, words), stopped=observed.stopping_for_s is not None)
     if is_gone:
         return GoOn()
-    if seen.stopping_for_s is not None:
-        return _stopping(seen, seen.stopping_for_s, stop_grace_s)
-    if seen.slots.claim is None and seen.waiting_for_s > queue_timeout_s:
+    if observed.stopping_for_s is not None:
+        return _stopping(observed, observed.stopping_for_s, stop_grace_s)
+    if observed.slots.claim is None and observed.waiting_for_s > queue_timeout_s:
         return EndAs(f"its driver did not start within {queue_timeout_s:.0f} s: the cluster says {words}")
     return GoOn()
 
 
-def _stopping(seen: Observed, stopping_for_s: float, stop_grace_s: float) -> Action:
+def _stopping(observed: Observed, stopping_for_s: float, stop_grace_s: float) -> Action:
     """Without a claim, a leader closes it. With a claim, its bootstrap ends it, or else the cluster."""
     if stopping_for_s <= stop_grace_s:
         return GoOn()
-    if stopping_for_s > stop_grace_s + STUBBORN_S and seen.heard_for_s >= HEARD_S:
+    if stopping_for_s > stop_grace_s + STUBBORN_S and observed.heard_for_s >= HEARD_S:
         # Its output is not used any more, and no attempt follows this one.
-        words = "nothing" if seen.report is None else seen.report.words
+        words = "nothing" if observed.report is None else observed.report.words
         why = f"stopped on request; its driver is not heard and may live: the cluster says {words}"
         return EndAs(why, stopped=True)
     return EndDriver("it did not obey a stop")
 
 
-def _gone(seen: Observed, words: str) -> str:
-    if seen.slots.claim is None:
+def _gone(observed: Observed, words: str) -> str:
+    if observed.slots.claim is None:
         return f"its driver ended before it could claim the attempt: the cluster says {words}"
     return f"its driver is gone from the cluster, which says {words}"
 
@@ -173,12 +173,13 @@ class Followed:
     since_s: float
     """Time of its submission, by this worker or another."""
     report: DriverStatus | None = None
-    look_at_s: float = 0.0
-    looking: bool = False
-    told: Mapping[str, str] = field(default_factory=dict)
-    """The last `news` written into its heartbeat."""
+    ask_at_s: float = 0.0
+    """When the cluster is asked for its next status."""
+    is_asked: bool = False
+    reported: Mapping[str, str] = field(default_factory=dict)
+    """The last `progress` written into its heartbeat."""
     _number: object = None
-    """Number of the last seen heartbeat of its bootstrap."""
+    """Number of the last observed heartbeat of its bootstrap."""
     _heard_at_s: float = float("-inf")
     _gone_first_s: float | None = None
     """Time of the first of the consecutive reports that it is gone."""
@@ -189,7 +190,7 @@ class Followed:
     _kill_again_s: float = float("-inf")
     _kill_pauses: Iterator[float] = field(default_factory=lambda: pauses(5.0, 60.0))
 
-    def take_in(self, slots: Slots, now_s: float) -> None:
+    def take_slots(self, slots: Slots, now_s: float) -> None:
         """Update from ZooKeeper."""
         if slots.claim is not None and slots.claim.driver is not None:
             self.driver = slots.claim.driver.id
@@ -209,9 +210,9 @@ class Followed:
         self._gone_last_s = now_s
         self._gone_first_s = now_s if self._gone_first_s is None else self._gone_first_s
         if now_s - self._gone_first_s < GONE_S:
-            self.look_at_s = now_s
+            self.ask_at_s = now_s
 
-    def seen(self, slots: Slots, now_s: float) -> Observed:
+    def observed(self, slots: Slots, now_s: float) -> Observed:
         """The observed state."""
         stopping, ended, gone = self._stopping_since_s, self._ended_since_s, self._gone_first_s
         return Observed(
@@ -224,7 +225,7 @@ class Followed:
             waiting_for_s=now_s - self.since_s,
         )
 
-    def news(self, slots: Slots, now_s: float) -> dict[str, str]:
+    def progress(self, slots: Slots, now_s: float) -> dict[str, str]:
         """The cluster's report on a driver that waits or is not heard; others report their own progress."""
         if self.report is None:
             return {}
@@ -238,7 +239,7 @@ class Followed:
         if now_s < self._kill_again_s:
             return False
         self._kill_again_s = now_s + next(self._kill_pauses)
-        self.look_at_s = now_s
+        self.ask_at_s = now_s
         return True
 
     def is_new(self, reason: str) -> bool:

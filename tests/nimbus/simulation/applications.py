@@ -113,14 +113,14 @@ class Applications:
             self._done(attempt)
             return
         self._worker.between()
-        one.take_in(slots, now_s)
-        one.take_report(self._world.cluster.probe(one.driver), now_s)
+        one.take_slots(slots, now_s)
+        one.take_report(self._world.cluster.look(one.driver), now_s)
         self._act(attempt, one, slots)
 
     def _act(self, attempt: AttemptId, one: Followed, slots: Slots) -> None:
         now_s = self._world.time.s
         action = submitted.decide(
-            one.seen(slots, now_s), stop_grace_s=2 * GRACE_S, queue_timeout_s=QUEUE_TIMEOUT_S
+            one.observed(slots, now_s), stop_grace_s=2 * GRACE_S, queue_timeout_s=QUEUE_TIMEOUT_S
         )
         match action:
             case submitted.GoOn():

@@ -20,7 +20,7 @@ CLAIMED = Slots(
 
 
 def followed() -> Followed:
-    return Followed(attempt="r.t.1", driver="driver-1", since_s=0.0, look_at_s=50.0)
+    return Followed(attempt="r.t.1", driver="driver-1", since_s=0.0, ask_at_s=50.0)
 
 
 def test_one_answer_that_a_driver_is_gone_counts_for_nothing_however_old_it_is() -> None:
@@ -28,27 +28,27 @@ def test_one_answer_that_a_driver_is_gone_counts_for_nothing_however_old_it_is()
 
     one.take_report(GONE, 10.0)
 
-    assert one.seen(SUBMITTED, 99.0).gone_for_s == 0.0
-    assert one.look_at_s == 10.0, "it is asked again at once"
+    assert one.observed(SUBMITTED, 99.0).gone_for_s == 0.0
+    assert one.ask_at_s == 10.0, "it is asked again at once"
 
 
 def test_driver_is_gone_from_the_first_to_the_last_answer_that_says_so() -> None:
     one = followed()
     for now_s in (10.0, 12.0, 10.0 + GONE_S):
-        one.look_at_s = 50.0
+        one.ask_at_s = 50.0
         one.take_report(GONE, now_s)
 
-    assert one.seen(SUBMITTED, 99.0).gone_for_s == GONE_S
-    assert one.look_at_s == 50.0, "there is no hurry any more"
+    assert one.observed(SUBMITTED, 99.0).gone_for_s == GONE_S
+    assert one.ask_at_s == 50.0, "there is no hurry any more"
     one.take_report(WAITING, 20.0)
     one.take_report(GONE, 22.0)
-    assert one.seen(SUBMITTED, 99.0).gone_for_s == 0.0
+    assert one.observed(SUBMITTED, 99.0).gone_for_s == 0.0
 
 
 def test_kill_is_repeated_after_pauses_that_grow_to_a_minute() -> None:
     one = followed()
     assert one.kill_is_due(0.0)
-    assert one.look_at_s == 0.0, "whether it helped is looked at soon"
+    assert one.ask_at_s == 0.0, "whether it helped is looked at soon"
 
     dues = [now_s for now_s in range(1, 600) if one.kill_is_due(float(now_s))]
 
@@ -65,18 +65,18 @@ def test_reason_to_kill_is_new_once() -> None:
 
 def test_driver_that_waits_is_told_in_the_words_of_the_cluster() -> None:
     one = followed()
-    assert one.news(SUBMITTED, 5.0) == {}
+    assert one.progress(SUBMITTED, 5.0) == {}
     one.take_report(WAITING, 5.0)
 
-    assert one.news(SUBMITTED, 5.0) == {"cluster": "SUBMITTED"}
+    assert one.progress(SUBMITTED, 5.0) == {"cluster": "SUBMITTED"}
 
 
 def test_driver_that_has_claimed_is_told_of_while_it_is_not_heard() -> None:
     one = followed()
     one.take_report(RUNNING, 5.0)
-    one.take_in(CLAIMED, 5.0)
+    one.take_slots(CLAIMED, 5.0)
 
-    assert one.news(CLAIMED, 4.0 + SILENT_S) == {}
-    assert one.news(CLAIMED, 5.0 + SILENT_S) == {"silent": "Running"}
-    one.take_in(replace(CLAIMED, progress={"number": 2}), 100.0)
-    assert one.news(CLAIMED, 101.0) == {}
+    assert one.progress(CLAIMED, 4.0 + SILENT_S) == {}
+    assert one.progress(CLAIMED, 5.0 + SILENT_S) == {"silent": "Running"}
+    one.take_slots(replace(CLAIMED, progress={"number": 2}), 100.0)
+    assert one.progress(CLAIMED, 101.0) == {}
