@@ -23,7 +23,7 @@ OLDEST_PYTHON = (3, 9)
 OLDEST_SPARK = (3, 5)
 _PIPELINES_SINCE = (4, 1)
 _PATIENCE_S = 30.0
-"""For all interpreters of one look together."""
+"""For all interpreters of one probe together."""
 _SHORTEST_S = 1.0
 """For one whose answer is read after a silent one."""
 _PROBE = """
@@ -106,13 +106,13 @@ class Environments(dict[str, FoundEnvironment | str]):
         configured: Sequence[TaskEnvironment] = (),
         java_home: Callable[[], Path | None] = lambda: None,
     ) -> None:
-        """Look at them. `java_home`: the worker's Java, for those that name none; None: there is none."""
+        """Probe them. `java_home`: the worker's Java, for those that name none; None: there is none."""
         super().__init__()
         self._configured, self._java_home = configured, java_home
-        self.look()
+        self.probe()
 
-    def look(self) -> None:
-        """Look at all again: their interpreters are run, side by side, for at most 30 s, then their Javas."""
+    def probe(self) -> None:
+        """Probe all again: their interpreters are run, side by side, for at most 30 s, then their Javas."""
         ends_s = time.monotonic() + _PATIENCE_S
         javas: dict[Path, int | None] = {}
         for environment, interpreter in [(each, _started(each)) for each in self._configured]:

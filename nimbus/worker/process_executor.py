@@ -139,7 +139,11 @@ class ProcessExecutor:
 
     def collect(self, attempt: str, claim: Claim | None) -> End:
         """See `Executor.collect`."""
-        kill_rest(self._tag(attempt), claim, self._context.settings.reach)
+        folder = AttemptFolder.of_claim(claim) if _runner_of(claim) is not None else None
+        tag = self._tag(attempt)
+        _kill_left(folder, lambda: tag)
+        if claim is not None and folder is not None:
+            release_left(claim.session, folder.path, self._context.settings.reach)
         # Read only now: a living runner may still write its record.
         return record_of(claim) or self._context.lost(attempt, claim, "its runner is gone from its host")
 
@@ -154,25 +158,15 @@ def ending_of_the_dead(
     now: datetime,
     connect: ConnectReach | None = None,
 ) -> End | None:
-    """Determine and record how an attempt ended whose runner died without an exit record.
+    """Determine and record how an attempt ended whose runner died without an exit record; its lock is free.
 
-    Args:
-        folder: The attempt's folder at this worker; its lock is free.
-        board: The board with its CLAIM.
-        worker: This worker's id.
-        now: The time for the record.
-        connect: Finds the server of a task in `mode: connect`.
-
-    Returns:
-        The exit record now; None if this worker must not end the attempt.
-
-    Raises:
-        StoreUnavailableError: try again; nothing was recorded.
+    Returns the exit record; None if this worker must not end the attempt. StoreUnavailableError: try again;
+    nothing was recorded.
     """
     attempt = str(folder.attempt)
     _kill_left(folder, lambda: remains.attempt_tag(board.cluster(), attempt))
     release_left(folder.session(), folder.path, connect)
-    why = f"its runner ended before it could claim the attempt: {_last_words(folder)}"
+    why = f"its runner ended before it could claim the attempt: {_last_line(folder)}"
     refused = settlement.ended(attempt, Outcome.REFUSED, why, now)
     won = settlement.fence(board, refused, worker, now)
     if won is None or (not won.is_fenced and won.worker != worker):
@@ -198,14 +192,6 @@ def is_supervised(tag: str, claim: Claim | None) -> bool:
         return False
     driver = procfs.ProcessId(claim.pid, claim.start_ticks)
     return procfs.is_alive(driver) and procfs.environment_of(claim.pid) is None
-
-
-def kill_rest(tag: str, claim: Claim | None, connect: ConnectReach | None) -> None:
-    """Kill the remaining processes of an attempt, of any worker, and release its Spark Connect session."""
-    folder = AttemptFolder.of_claim(claim) if _runner_of(claim) is not None else None
-    _kill_left(folder, lambda: tag)
-    if claim is not None and folder is not None:
-        release_left(claim.session, folder.path, connect)
 
 
 def _kill_left(folder: AttemptFolder | None, tag: Callable[[], str]) -> None:
@@ -245,6 +231,6 @@ def _runner_of(claim: Claim | None) -> procfs.ProcessId | None:
         return None
 
 
-def _last_words(folder: AttemptFolder) -> str:
+def _last_line(folder: AttemptFolder) -> str:
     lines = (read_if_there(folder.runner_log) or b"").decode(errors="replace").strip().splitlines()
     return lines[-1][:300] if lines else "it said nothing"

@@ -34,18 +34,13 @@ class Registration:
         self._started_at = clock.now()
         self._has_java = _has_java(settings)
         self.draining = False
+        # For the fields of `WorkerInfo` with these names.
         self.orders_in_clusters = 0
-        """See `WorkerInfo.orders_in_clusters`."""
         self.spark_jvms = ""
-        """See `WorkerInfo.spark_jvms`."""
         self.jvm_releases: tuple[str, ...] = ()
-        """See `WorkerInfo.jvm_releases`."""
         self.executor = ""
-        """See `WorkerInfo.executor`."""
         self.unstored_logs = ""
-        """See `WorkerInfo.unstored_logs`."""
         self.clock_ahead_s: float | None = None
-        """See `WorkerInfo.clock_ahead_s`."""
         self._mark = ""
         """That of the cluster's folder of outputs; empty: not known yet."""
         self.stands = False

@@ -69,12 +69,12 @@ from nimbus.worker.settings import CONNECT_OPTION, RunnerPlan, WorkerSettings
 _PREPARING_AT_ONCE = 2
 _FETCHING_AT_ONCE = 2
 """Threads for orders whose release is not on the disk: storage may be down for a long time."""
-_LOOK_AGAIN_S = 1.0
-_LOOK_AT_FOLLOWED_AGAIN_S = 30.0
+_COLLECT_AGAIN_S = 1.0
+_COLLECT_FOLLOWED_AGAIN_S = 30.0
 """Interval for an attempt in a cluster: the worker with its REAP order follows it, and ends it."""
 _PLANS_KEPT = 256
 _CLEAN_EVERY_S = 60.0
-_LOOK_AT_ENVIRONMENTS_EVERY_S = 300.0
+_PROBE_ENVIRONMENTS_EVERY_S = 300.0
 _LONGEST_ERROR = 300
 
 _log = structlog.get_logger(__name__)
@@ -129,7 +129,7 @@ class Worker:
         self._orders: dict[str, Assignment] = {}
         self._read_at_s: dict[str, float] = {}
         """When each order that is not yet launched was read."""
-        self._has_looked = False
+        self._has_read_orders = False
         """True after `_orders` was read."""
         self._leftover_logs = LeftoverLogs(logs, self._loop)
         self._processes = ProcessExecutor(
@@ -139,7 +139,7 @@ class Worker:
             context,
             self._leftover_logs,
             launcher=self._forks,
-            look_again=partial(self._loop.post, partial(context.do, partial(self._look, False))),
+            read_orders=partial(self._loop.post, partial(context.do, partial(self._read_orders, False))),
         )
         self.executors: dict[Holder, Executor] = {
             Holder.PROCESS: self._processes,
@@ -226,9 +226,9 @@ class Worker:
         try:
             for executor in self.executors.values():
                 self._context.do(executor.sweep)
-            self._beat()
+            self._heartbeat()
             self._clean()
-            self._loop.after(_LOOK_AT_ENVIRONMENTS_EVERY_S, self._look_at_environments)
+            self._loop.after(_PROBE_ENVIRONMENTS_EVERY_S, self._probe_environments)
             self._loop.run()
         except Exception as exc:  # noqa: BLE001 - top of the thread
             _log.exception("worker_failed", worker=self._settings.id)
@@ -241,7 +241,7 @@ class Worker:
         error = pooled.error or leftover.error
         return error and f"{pooled.count + leftover.count} not stored: {error[:_LONGEST_ERROR]}"
 
-    def _beat(self) -> None:
+    def _heartbeat(self) -> None:
         was_registered = self._registration.stands
         self._launcher.look_after()
         self._registration.spark_jvms = self._launcher.state
@@ -257,9 +257,9 @@ class Worker:
             # The other one may be our predecessor, whose session has not expired yet: try again.
             _log.error("worker_id_in_use", worker=self._settings.id, error=str(exc))
         else:
-            self._context.do(partial(self._look, not was_registered))
+            self._context.do(partial(self._read_orders, not was_registered))
         self._context.do(self._look_after_connect)
-        self._loop.after(self._settings.heartbeat.total_seconds(), self._beat)
+        self._loop.after(self._settings.heartbeat.total_seconds(), self._heartbeat)
 
     def _look_after_connect(self) -> None:
         connect = self._settings.connect
@@ -275,7 +275,7 @@ class Worker:
     def _renew_now(self) -> None:
         if not self._registration.stands:
             self._registration.publish_unless_taken()
-        self._look(arm=True)
+        self._read_orders(arm=True)
 
     def _drain(self) -> None:
         self._registration.draining = True
@@ -283,13 +283,13 @@ class Worker:
 
     def _orders_changed(self) -> None:
         """A watch callback on kazoo's thread, so it only enqueues."""
-        self._loop.post(partial(self._context.do, partial(self._look, True)))
+        self._loop.post(partial(self._context.do, partial(self._read_orders, True)))
 
-    def _look(self, arm: bool) -> None:
+    def _read_orders(self, arm: bool) -> None:
         if not self._registration.stands:  # another worker has our id: the orders are not for us
             return
         orders = self._board.assignments(self._settings.id, self._orders_changed if arm else None)
-        self._orders, self._has_looked = {order.attempt: order for order in orders}, True
+        self._orders, self._has_read_orders = {order.attempt: order for order in orders}, True
         for attempt, phase in list(self._phases.items()):
             if phase is AttemptPhase.DONE and attempt not in self._orders:
                 del self._phases[attempt]
@@ -406,17 +406,17 @@ class Worker:
                 self._processes.settle(folder)
         elif collect(self._board, order, self.executors):
             return
-        again_s = _LOOK_AT_FOLLOWED_AGAIN_S if order.task.runs_in_cluster else _LOOK_AGAIN_S
+        again_s = _COLLECT_FOLLOWED_AGAIN_S if order.task.runs_in_cluster else _COLLECT_AGAIN_S
         self._loop.after(again_s, partial(self._context.do, partial(self._collect, order)))
 
     def _clean(self) -> None:
         self._context.do(partial(self._processes.clean, self._orders))
-        if self._settings.data is not None and self._has_looked:
+        if self._settings.data is not None and self._has_read_orders:
             inputs = {place for order in self._orders.values() for place in order.inputs.values()}
             self._context.do(partial(self._settings.data.remove_unused, inputs))
         self._loop.after(_CLEAN_EVERY_S, self._clean)
 
-    def _look_at_environments(self) -> None:
+    def _probe_environments(self) -> None:
         """A later heartbeat reports what is mended, upgraded or broken."""
-        self._fetch_pool.submit(self._settings.environments.look)
-        self._loop.after(_LOOK_AT_ENVIRONMENTS_EVERY_S, self._look_at_environments)
+        self._fetch_pool.submit(self._settings.environments.probe)
+        self._loop.after(_PROBE_ENVIRONMENTS_EVERY_S, self._probe_environments)

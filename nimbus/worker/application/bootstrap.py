@@ -220,11 +220,11 @@ def main(bundle: Path) -> int:
     if not granted:
         say("nimbus: the attempt is not ours to run: the task's code was not started")
         return EXIT_NOT_STARTED
-    beats = HeartbeatThread(gateway, nonce, Path.cwd() / WORK, Path.cwd() / SCHEDULERS)
+    heartbeats = HeartbeatThread(gateway, nonce, Path.cwd() / WORK, Path.cwd() / SCHEDULERS)
     try:
-        return run_claimed(startup, bundle, gateway, nonce, beats)
+        return run_claimed(startup, bundle, gateway, nonce, heartbeats)
     finally:
-        beats.finish()
+        heartbeats.finish()
 
 
 def unpacked(text: str) -> str:
@@ -245,7 +245,7 @@ def driver_id(told_by: str) -> str:
 
 
 def run_claimed(
-    startup: Mapping[str, Any], bundle: Path, gateway: Gateway, nonce: str, beats: HeartbeatThread
+    startup: Mapping[str, Any], bundle: Path, gateway: Gateway, nonce: str, heartbeats: HeartbeatThread
 ) -> int:
     """Run the task, and report how it ended."""
     terms = m.Terms(
@@ -269,15 +269,15 @@ def run_claimed(
     ) as exc:
         why = f"the attempt cannot be set up in the cluster: {exc}"
         return deliver(gateway, {**report, "status": None, "refused": why[:_TEXT]})
-    while not beats.answers.empty():
-        life.apply(beats.answers.get(), boottime_s())
+    while not heartbeats.answers.empty():
+        life.apply(heartbeats.answers.get(), boottime_s())
     life.apply(m.Prepared(), boottime_s())
     started_at = cost = None
     if isinstance(life.state, m.Running):
         started_at = datetime.now(timezone.utc).isoformat()
         task = TaskProcess(folder, startup, data_access(startup, nonce, gateway.endpoints), secret)
         log = LogThread(gateway, nonce, folder / "log")
-        watch(task, life, beats, folder / "work" / "done")
+        watch(task, life, heartbeats, folder / "work" / "done")
         _kill_descendants()
         cost = _cost(folder / "work")
         task.forget()
@@ -332,14 +332,14 @@ def secret_values(startup: Mapping[str, Any], nonce: str) -> dict[str, str]:
     return {variable: str(value) for variable, value in values.items()}
 
 
-def watch(task: TaskProcess, life: Life, beats: HeartbeatThread, done: Path) -> None:
+def watch(task: TaskProcess, life: Life, heartbeats: HeartbeatThread, done: Path) -> None:
     """Wait for the task's end. End it when `nimbus.attempt` says so."""
     while isinstance(life.state, m.Running):
         event: m.Event = m.Tick()
         if (status := task.poll()) is not None:  # first, because a program that has ended was not told to
             event = m.Exited(status, done.exists())
-        elif not beats.answers.empty():
-            event = beats.answers.get()
+        elif not heartbeats.answers.empty():
+            event = heartbeats.answers.get()
         else:
             time.sleep(_TICK_S)
         for instruction in life.apply(event, boottime_s()):

@@ -25,7 +25,7 @@ from nimbus.worker.host.files import open_untrusted, read_untrusted
 
 END_PATIENCE_S = 6 * 3600.0
 """How long the upload of an output, and END, are retried."""
-_BEAT_S = 3.0
+_HEARTBEAT_S = 3.0
 _LOG_POLL_S = 1.0
 _LOG_PIECE_BYTES = 128 << 10
 _TAIL_BYTES = 64 << 10
@@ -106,7 +106,7 @@ class HeartbeatThread:
 
     def _run(self) -> None:
         number = 0
-        while not self._ended.wait(_BEAT_S if number else 0.0):
+        while not self._ended.wait(_HEARTBEAT_S if number else 0.0):
             number += 1
             with suppress(GatewayUnreachableError, GatewayRefusedError):
                 checkpoint = text_in(self._work / CHECKPOINT)

@@ -18,13 +18,11 @@ from pathlib import Path
 from nimbus import die_with_parent
 from nimbus.worker.application.bootstrap import VARIABLE
 from nimbus.worker.application.manager import Submission
-from nimbus.worker.driver.environment import driver_environment
+from nimbus.worker.driver.environment import driver_environment, properties_text
 from nimbus.worker.driver.programs import installed_spark
 from nimbus.worker.host.files import write_new
 
 _SAID_BYTES = 64 << 10
-_SPECIAL = "=:#! \\"
-"""Characters with a special meaning in a properties file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ class SparkClient:
         self.folder.mkdir(mode=0o700, parents=True)
         try:
             file = self.folder / "spark.properties"
-            write_new(file, _spelled(self._properties(submission, conf)))
+            write_new(file, properties_text(self._properties(submission, conf)).encode("ascii"))
             if isinstance(bundle, bytes):
                 write_new(uploaded := self.folder / "bootstrap.py", bundle)
                 bundle = str(uploaded)
@@ -114,18 +112,3 @@ class SparkClient:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         return ClientResult(exit_code, log.read_bytes()[-_SAID_BYTES:].decode(errors="replace"))
-
-
-def _spelled(properties: Mapping[str, str]) -> bytes:
-    lines = (f"{_escaped(name)}={_escaped(value)}\n" for name, value in sorted(properties.items()))
-    return "".join(lines).encode("ascii")
-
-
-def _escaped(text: str) -> str:
-    r"""Escape a text for a Java properties file, with `\uXXXX` for UTF-16 units."""
-    return "".join(char if " " < char <= "~" and char not in _SPECIAL else _units(char) for char in text)
-
-
-def _units(char: str) -> str:
-    data = char.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{data[at : at + 2].hex()}" for at in range(0, len(data), 2))

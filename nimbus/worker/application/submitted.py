@@ -19,9 +19,9 @@ from nimbus.worker.host.files import read_if_there, sync_folder, write_atomic
 
 HEARD_S = 12.0
 """A bootstrap whose last heartbeat is newer than this is alive, whatever the cluster reports."""
-FAREWELL_S = 20.0
+END_GRACE_S = 20.0
 """How long a driver may take to end after its END."""
-STUBBORN_S = 60.0
+KILL_GRACE_S = 60.0
 """How long a cluster may take to end a killed driver; then a stopped attempt is closed anyway."""
 GONE_S = 6.0
 """How long a cluster must report that a driver is gone, because its END may be on its way."""
@@ -133,7 +133,7 @@ def decide(observed: Observed, *, stop_grace_s: float, queue_timeout_s: float) -
     if observed.slots.end is not None:
         if is_gone:
             return StopFollowing()
-        return EndDriver("its attempt has ended") if observed.ended_for_s > FAREWELL_S else GoOn()
+        return EndDriver("its attempt has ended") if observed.ended_for_s > END_GRACE_S else GoOn()
     words = "" if observed.report is None else observed.report.words
     if is_gone and observed.gone_for_s >= GONE_S and observed.heard_for_s >= HEARD_S:
         return EndAs(_gone(observed, words), stopped=observed.stopping_for_s is not None)
@@ -150,7 +150,7 @@ def _stopping(observed: Observed, stopping_for_s: float, stop_grace_s: float) ->
     """Without a claim, a leader closes it. With a claim, its bootstrap ends it, or else the cluster."""
     if stopping_for_s <= stop_grace_s:
         return GoOn()
-    if stopping_for_s > stop_grace_s + STUBBORN_S and observed.heard_for_s >= HEARD_S:
+    if stopping_for_s > stop_grace_s + KILL_GRACE_S and observed.heard_for_s >= HEARD_S:
         # Its output is not used any more, and no attempt follows this one.
         words = "nothing" if observed.report is None else observed.report.words
         why = f"stopped on request; its driver is not heard and may live: the cluster says {words}"

@@ -209,7 +209,7 @@ class BoardLink:
             case m.PutClaim() | m.PutEnd():
                 return _fill(board, due)
             case m.ReadBoard():
-                return self._look(board, due)
+                return self._read(board, due)
             case m.SendHeartbeat() | m.KeepCheckpoint() as write:
                 ((_, attempt),) = due
                 try:
@@ -218,14 +218,14 @@ class BoardLink:
                     return [(attempt, m.AttemptGone())]
                 return []
 
-    def _look(self, board: AttemptBoard, due: _Due) -> _Events:
+    def _read(self, board: AttemptBoard, due: _Due) -> _Events:
         wanted, asked_s = {}, boottime_s()
-        for (_, attempt), look in due.items():
+        for (_, attempt), read in due.items():
             # The same function for each read, so that the client keeps one watch.
             attempt.changed = attempt.changed or partial(self._report, attempt, m.BoardChanged())
-            wanted[attempt.id] = attempt.changed if isinstance(look, m.ReadBoard) and look.watch else None
+            wanted[attempt.id] = attempt.changed if isinstance(read, m.ReadBoard) and read.watch else None
         slots = board.read_all(wanted)
-        return [(attempt, attempt.looked(slots[attempt.id], asked_s)) for _, attempt in due]
+        return [(attempt, attempt.board_read(slots[attempt.id], asked_s)) for _, attempt in due]
 
 
 def _fill(board: AttemptBoard, due: _Due) -> _Events:

@@ -118,12 +118,12 @@ class HeldAttempt:
             _log.warning("claim_refused", attempt=str(self.id), standing=str(standing))
         return m.ClaimAnswered(holder, self.claim_sent_s)
 
-    def looked(self, slots: Slots, asked_s: float) -> m.BoardRead:
+    def board_read(self, slots: Slots, asked_s: float) -> m.BoardRead:
         """`asked_s`: when the read began."""
         ended, holder = slots.end is not None, self._holder_of(slots.claim)
-        looked = m.BoardRead(holder, asked_s, ended, slots.stop_requested, slots.has_heartbeat)
-        self.is_over |= looked.is_useless
-        return looked
+        read = m.BoardRead(holder, asked_s, ended, slots.stop_requested, slots.has_heartbeat)
+        self.is_over |= read.is_useless
+        return read
 
     def _holder_of(self, standing: Claim | None) -> m.ClaimHolder:
         if standing is None:

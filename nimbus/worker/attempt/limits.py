@@ -19,7 +19,7 @@ from nimbus.domain.wording import format_size
 if TYPE_CHECKING:
     from nimbus.domain.pipelines.pipeline import Limits
 
-_LOOK_EVERY_S = 1.0
+_MEASURE_EVERY_S = 1.0
 _PAUSE_FACTOR = 50
 """Pause after a measurement, as a multiple of its duration: measuring uses at most 2 % of a processor."""
 _DATA_ROOM = 1 << 30
@@ -96,7 +96,7 @@ class LimitWatch:
         return _excess(used, "disk", limit)
 
     def _pause_s(self, before: float) -> float:
-        return max(_LOOK_EVERY_S, (self._clock() - before) * _PAUSE_FACTOR)
+        return max(_MEASURE_EVERY_S, (self._clock() - before) * _PAUSE_FACTOR)
 
 
 def _excess(used: int, what: str, limit: int) -> str | None:

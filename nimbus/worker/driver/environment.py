@@ -32,10 +32,10 @@ _ALLOWED = frozenset(
 _ALLOWED_PREFIXES = ("LC_", "SPARK_")
 _SECRET_WORDS = ("SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL")
 _MEMORY = ("spark.driver.memory", "spark.executor.memory")
-_DRIVER_MEMORY = "1g"
+DRIVER_MEMORY = "1g"
 """Spark's default."""
 _SIZE = re.compile(r"(\d{1,9})(?:([kmgt])b?)?")
-_MIB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}
+_POWERS = {"k": 10, "m": 20, "g": 30, "t": 40}
 _APPENDED_CONF = "spark.driver.extraJavaOptions"
 
 
@@ -109,17 +109,30 @@ def scaled_conf(task_conf: Mapping[str, str], worker_conf: Mapping[str, str], sc
     """A task's Spark properties, with its or the worker's memory times `Assignment.memory_scale`."""
     if scale == 1.0:
         return dict(task_conf)
-    memory = {"spark.driver.memory": _DRIVER_MEMORY, **worker_conf, **task_conf}
+    memory = {"spark.driver.memory": DRIVER_MEMORY, **worker_conf, **task_conf}
     scaled = {name: _times(memory[name], scale) for name in _MEMORY if name in memory}
     return {**task_conf, **scaled}
 
 
 def _times(memory: str, scale: float) -> str:
-    """Scale a size in Spark's form (`512m`, `2g`; a bare number is MiB). Any other text is not changed."""
+    size = memory_bytes(memory)
+    return memory if size is None else f"{round(size / (1 << 20) * scale)}m"
+
+
+def memory_bytes(memory: str) -> int | None:
+    """A size in Spark's form (`512m`, `2g`; a bare number is MiB); None: it has another form."""
     match = _SIZE.fullmatch(memory.strip().lower())
-    if match is None:
-        return memory
-    return f"{round(int(match[1]) * _MIB[match[2] or 'm'] * scale)}m"
+    return None if match is None else int(match[1]) << _POWERS[match[2] or "m"]
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """The text for `java.util.Properties.load`."""
+    return "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in sorted(properties.items()))
+
+
+def _escaped(text: str) -> str:
+    units = text.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def submit_arguments(master: str, conf: Mapping[str, str]) -> str:

@@ -25,7 +25,7 @@ from nimbus.worker.jvm.plan import OWN, jvm_plan, why_not
 from nimbus.worker.settings import RunnerPlan
 
 _KILL_DEADLINE_S = 10.0
-_LAST_BREATH_S = 2.0
+_COLLECT_DEADLINE_S = 2.0
 _POLL_S = 0.005
 
 _log = structlog.get_logger("nimbus.worker.runner")
@@ -182,7 +182,7 @@ class DriverProcess:
         self._close_go()
         self.kill()
         ended = procfs.kill_all(self._remains, deadline_s=_KILL_DEADLINE_S)
-        until = time.monotonic() + _LAST_BREATH_S
+        until = time.monotonic() + _COLLECT_DEADLINE_S
         while self.collect() and time.monotonic() < until:
             time.sleep(_POLL_S)  # a killed JVM frees its memory: what it used counts when it is collected
         self.used = usage.of_children()

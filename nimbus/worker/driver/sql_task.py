@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,37 +131,40 @@ def run_sql(script: Path, args: Sequence[str], conf: Mapping[str, str], *, keeps
     for name, value in conf.items():
         if takes_secrets(name) and secrets_in(value):
             spark.conf.set(name, with_secrets(value, os.environ))
-    tables = _RemoteTables if _is_remote(spark, task) else _LocalTables
+    is_remote = _is_remote(spark, task)
     sources = {needed: [needed] for needed in task.inputs}
     sources |= {
-        read: [one.input for one in versions if not one.outside] for read, versions in task.reads.items()
+        read: [version.input for version in versions if not version.outside]
+        for read, versions in task.reads.items()
     }
     folders = {name: _inputs_by_folder(task, inputs) for name, inputs in sources.items()}
-    outside = {read: others for read, versions in task.reads.items() if (others := _outside(versions))}
+    outside = {
+        read: others
+        for read, versions in task.reads.items()
+        if (others := [version for version in versions if version.outside])
+    }
     for read in outside:
         folders[read].setdefault(DATA_FOLDER, [])
     for name, (source, folder) in views(folders, text).items():
         inputs = folders[source][folder]
         others = outside.get(source, []) if folder == DATA_FOLDER else []
-        parts = [*tables.read(spark, task, inputs, folder), *(_read_outside(spark, one) for one in others)]
-        _joined(parts).createOrReplaceTempView(name)
+        parts = [_read(spark, task, needed, folder, is_remote=is_remote) for needed in inputs]
+        parts += [_read_outside(spark, version) for version in others]
+        # Each is read by itself, because its partitions are in folders of its own.
+        joined = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), parts)
+        joined.createOrReplaceTempView(name)
         count = f", {len(parts)} versions" if source in task.reads else ""
         sys.stdout.write(f"view {name}: {source}/{folder}{count}\n")
     for statement in statements[:-1]:
         spark.sql(statement, markers(statement, task.parameters) or None)
     result = spark.sql(statements[-1], markers(statements[-1], task.parameters) or None)
     try:
-        place = tables.write(result, task)
+        place = _write(result, task, is_remote=is_remote)
     except AnalysisException:
         if result.columns:  # read last, because it is a round trip to a Connect server
             raise
         place = ""
     sys.stdout.write(f"result: {place or 'none, because the last statement is no query'}\n")
-
-
-def _outside(versions: Iterable[ReadVersion]) -> list[ReadVersion]:
-    """The versions of data from outside."""
-    return [version for version in versions if version.outside]
 
 
 def format_of(uri: str) -> str:
@@ -193,43 +196,22 @@ def _is_remote(spark: SparkSession, task: TaskContext) -> bool:
     return task.output_uri.startswith("s3://") and not master.startswith("local")
 
 
-def _joined(tables: Iterable[DataFrame]) -> DataFrame:
-    """The rows of all versions. Each is read by itself, because its partitions are in folders of its own."""
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), tables)
+def _read(spark: SparkSession, task: TaskContext, needed: str, folder: str, *, is_remote: bool) -> DataFrame:
+    if is_remote:
+        return spark.read.format("nimbus").load(task.input_uri(needed, folder))
+    return spark.read.parquet(str(task.input_folder(needed) / folder))
 
 
-class _LocalTables:
-    """Tables in local folders that all executors can read."""
-
-    @staticmethod
-    def read(
-        spark: SparkSession, task: TaskContext, inputs: Sequence[str], folder: str
-    ) -> Iterator[DataFrame]:
-        return (spark.read.parquet(str(task.input_folder(one) / folder)) for one in inputs)
-
-    @staticmethod
-    def write(result: DataFrame, task: TaskContext) -> str:
+def _write(result: DataFrame, task: TaskContext, *, is_remote: bool) -> str:
+    if not is_remote:
         place = str(task.output / DATA_FOLDER)
         result.write.parquet(place)
         return place
-
-
-class _RemoteTables:
-    """Tables in the bucket."""
-
-    @staticmethod
-    def read(
-        spark: SparkSession, task: TaskContext, inputs: Sequence[str], folder: str
-    ) -> Iterator[DataFrame]:
-        return (spark.read.format("nimbus").load(task.input_uri(one, folder)) for one in inputs)
-
-    @staticmethod
-    def write(result: DataFrame, task: TaskContext) -> str:
-        if not result.columns:  # Spark's own formats refuse this
-            return ""
-        place = f"{task.output_uri}/{DATA_FOLDER}"
-        result.write.format("nimbus").mode("append").save(place)
-        return place
+    if not result.columns:  # Spark's own formats refuse this
+        return ""
+    place = f"{task.output_uri}/{DATA_FOLDER}"
+    result.write.format("nimbus").mode("append").save(place)
+    return place
 
 
 _TOKEN = re.compile(

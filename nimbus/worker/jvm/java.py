@@ -13,6 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from nimbus.worker.driver.environment import properties_text
+
 MAX_ATTEMPTS = 50
 """Each context leaves an open file: the connection to Python's server of accumulators."""
 _THREADS_S = 1.0
@@ -77,8 +79,7 @@ class Jvm:
     def open(self, properties: Mapping[str, str]) -> tuple[int, str]:
         """Set an attempt's system properties, and open its gateway; return the gateway's port and secret."""
         given = self._properties.clone()
-        text = "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in properties.items())
-        given.load(self._jvm.java.io.StringReader(text))
+        given.load(self._jvm.java.io.StringReader(properties_text(properties)))
         self._system.setProperties(given)
         spark = self._jvm.org.apache.spark
         self._server = spark.api.python.Py4JServer(spark.SparkConf(False))
@@ -201,9 +202,3 @@ def _is_idle(thread: Any) -> bool:
     frames = [f"{frame.getClassName()}.{frame.getMethodName()}" for frame in thread.getStackTrace()]
     calls = set(pairwise(frames))
     return not calls.isdisjoint(_IDLE)
-
-
-def _escaped(text: str) -> str:
-    """For `java.util.Properties.load`."""
-    units = text.encode("utf-16-be").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

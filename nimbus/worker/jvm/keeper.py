@@ -103,16 +103,16 @@ class Keeper:
             sockets = [one for one in (self._worker, self._runner) if one is not None and one.fileno() >= 0]
             for fd in (handle, *(one.fileno() for one in sockets)):
                 poll.register(fd, select.POLLIN)
-            heard = {fd for fd, _ in poll.poll()}
-            if handle in heard:
+            ready = {fd for fd, _ in poll.poll()}
+            if handle in ready:
                 return "its JVM ended"
-            if self._runner is not None and self._runner.fileno() in heard:
-                if why := self._hear_runner(self._runner):
+            if self._runner is not None and self._runner.fileno() in ready:
+                if why := self._handle_runner(self._runner):
                     return why
-            elif self._worker.fileno() in heard and not self._hear_worker():
+            elif self._worker.fileno() in ready and not self._handle_worker():
                 return "its worker ended"
 
-    def _hear_worker(self) -> bool:
+    def _handle_worker(self) -> bool:
         message, descriptors, _, _ = socket.recv_fds(self._worker, LONGEST, 1, socket.MSG_CMSG_CLOEXEC)
         if message == SERVE and descriptors:
             self._runner = socket.socket(fileno=descriptors[0])
@@ -122,7 +122,7 @@ class Keeper:
         self._worker.close()
         return True
 
-    def _hear_runner(self, runner: socket.socket) -> str:
+    def _handle_runner(self, runner: socket.socket) -> str:
         """Do what the runner asks; return why the JVM must go, or nothing."""
         message, descriptors, _, _ = socket.recv_fds(runner, LONGEST, 3, socket.MSG_CMSG_CLOEXEC)
         if message == OPEN:

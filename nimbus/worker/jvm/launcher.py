@@ -56,7 +56,7 @@ class KeptJvm:
         socket.send_fds(self._control, [SERVE], [connection.fileno()])
         self.idle_since_s = None
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """See whether it is idle again; False: it has ended."""
         try:
             told = self._control.recv(_LONGEST_WORDS)
@@ -124,7 +124,7 @@ class JvmLauncher:
             return self._forks(folder, startup, (jvm.id, jvm.place, runners.fileno()))
 
     def _for(self, plan: JvmPlan, connection: socket.socket) -> KeptJvm:
-        self._look()
+        self._check()
         key = plan.key(self._salt)
         for jvm in self._idle():
             if jvm.key == key:
@@ -145,9 +145,9 @@ class JvmLauncher:
         idle = [jvm for jvm in self.jvms if jvm.idle_since_s is not None]
         return sorted(idle, key=lambda jvm: jvm.idle_since_s or 0.0)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         for jvm in list(self.jvms):
-            if not jvm.look():
+            if not jvm.check():
                 self._end([jvm], jvm.why_ended)
 
     def _end(self, jvms: list[KeptJvm], why: str) -> None:
@@ -167,7 +167,7 @@ class JvmLauncher:
 
     def look_after(self) -> None:
         """End idle JVMs that are too many or too old, or whose memory is needed."""
-        self._look()
+        self._check()
         self._sweep()
         idle, old = self._idle(), time.monotonic() - IDLE_S
         self._end(idle[: max(0, len(idle) - self._limit)], "there were more")

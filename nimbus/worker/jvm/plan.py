@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,6 +11,7 @@ from pydantic import TypeAdapter
 from nimbus.domain.attempts.workers import Assignment, jvm_release
 from nimbus.domain.pipelines.pipeline import SPARK_KINDS, SparkMode, SparkReuse
 from nimbus.templates.names import at_release
+from nimbus.worker.driver.environment import DRIVER_MEMORY, memory_bytes
 from nimbus.worker.driver.files import task_conf
 from nimbus.worker.settings import RunnerPlan
 
@@ -30,10 +30,6 @@ _OF_THE_JVM = (
 )
 """Parts of names below `spark.sql.` that are read once, for the whole JVM."""
 _HIVE = "spark.sql.catalogImplementation"
-_MEMORY = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
-_UNITS = {"": 20, "k": 10, "m": 20, "g": 30, "t": 40}
-"""Units of `spark.driver.memory`, as powers of two; a bare number is MiB."""
-_DEFAULT_MEMORY = "1g"
 _LEAST_OVERHEAD = 384 << 20
 
 
@@ -59,8 +55,7 @@ class JvmPlan:
     @property
     def memory_bytes(self) -> int:
         """Its maximum, by Spark's own rule: the heap and a tenth, but at least 384 MiB."""
-        found = _MEMORY.fullmatch(self._conf.get("spark.driver.memory", _DEFAULT_MEMORY).strip())
-        heap = int(found[1]) << _UNITS[found[2].lower()] if found else 1 << 30
+        heap = memory_bytes(self._conf.get("spark.driver.memory", DRIVER_MEMORY)) or 1 << 30
         return heap + max(_LEAST_OVERHEAD, heap // 10)
 
     @property

@@ -101,7 +101,7 @@ class Drivers:
             )  # fmt: skip
         self._socket.setblocking(False)
         self._outbox = SendQueue(self._socket, self._loop)
-        self._loop.listen(self._socket.fileno(), self._hear)
+        self._loop.listen(self._socket.fileno(), self._receive)
         if self._preload:
             self._loop.after(PRELOAD_WITHIN_S, partial(self._end_preload, self._zygote))
 
@@ -167,7 +167,7 @@ class Drivers:
     def _send(self, *request: str | float | bytes | None) -> None:
         self._outbox.send(marshal.dumps(request))
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         while True:
             try:
                 message = self._socket.recv(LARGEST_MESSAGE)
@@ -178,9 +178,9 @@ class Drivers:
             if not message:
                 self._replace()
                 return
-            self._heard(marshal.loads(message))  # noqa: S302 - our own child's
+            self._handle(marshal.loads(message))  # noqa: S302 - our own child's
 
-    def _heard(self, told: dict[str, Any]) -> None:
+    def _handle(self, told: dict[str, Any]) -> None:
         if "ended" in told:
             self._pids.pop(told["ended"], None)
             used = None if told["used"] is None else Usage(*told["used"])

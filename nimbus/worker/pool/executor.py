@@ -54,7 +54,7 @@ _TICK_S = 0.5
 """How often all attempts are looked at, and how long a log may grow beyond its limit."""
 _STUCK_S = 10.0
 """Time after a SIGKILL of a driver; if the zygote has not reported its end by then, it counts as stuck."""
-_LOOK_AFTER_S = 0.3
+_MEASURE_AFTER_S = 0.3
 """An attempt that has run this long is read on the board and measured, and watched from then on."""
 _FLUSHING_AT_ONCE = 4
 _LOGS_DEADLINE_S = 5.0
@@ -170,7 +170,7 @@ class ExecutorProcess:
             return
         held.output = output
         terms = held.terms(claim_valid_s=self._go_within_s, stuck_after_s=_STUCK_S)
-        held.life = Life(terms, Pace(first_board_read_s=_LOOK_AFTER_S))
+        held.life = Life(terms, Pace(first_board_read_s=_MEASURE_AFTER_S))
         held.claim = held.new_claim(Holder.POOLED)
         held.place = place_of(plan, self._open_data)
         self._held[attempt] = held
@@ -195,7 +195,7 @@ class ExecutorProcess:
         for held in list(self._held.values()):
             if now >= held.life.due_s:
                 self._apply(held, m.Tick())
-            if held.is_running and now - held.started_s >= _LOOK_AFTER_S:
+            if held.is_running and now - held.started_s >= _MEASURE_AFTER_S:
                 self._measure(held)
         if self._held:
             self._loop.after(_TICK_S, self._tick)

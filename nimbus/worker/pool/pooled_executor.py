@@ -45,11 +45,11 @@ class PooledExecutor:
     """See `nimbus.worker.executor.Executor`. It starts an executor process when one is needed."""
 
     def __init__(
-        self, context: WorkerContext, logs: LeftoverLogs, *, launcher: ForkLauncher, look_again: Action
+        self, context: WorkerContext, logs: LeftoverLogs, *, launcher: ForkLauncher, read_orders: Action
     ) -> None:
-        """`look_again` makes the worker read its orders again."""
+        """`read_orders` makes the worker read its orders again."""
         self._context, self._logs = context, logs
-        self._launcher, self._look_again = launcher, look_again
+        self._launcher, self._read_orders = launcher, read_orders
         self._live: _Live | None = None
         self._failures = 0
         """Consecutive failures to start an executor process."""
@@ -133,7 +133,7 @@ class PooledExecutor:
         self._failures = 0
         _log.info("executor_started", pid=process.pid if process else None, folder=str(folder.path))
         live = self._live = _Live(folder, ours)
-        self._context.loop.listen(ours.fileno(), partial(self._hear, live))
+        self._context.loop.listen(ours.fileno(), partial(self._receive, live))
         self._await_end(live, process)
         return live
 
@@ -145,7 +145,7 @@ class PooledExecutor:
         else:
             self._context.loop.after(0.0, settle)
 
-    def _hear(self, live: _Live) -> None:
+    def _receive(self, live: _Live) -> None:
         assert live.connection is not None  # noqa: S101 - it is ours
         while True:
             try:
@@ -192,7 +192,7 @@ class PooledExecutor:
             remains.kill_tagged(self._tag(attempt))
             self._settle_one(folder, attempt, exits.get(attempt))
             live.sent.discard(attempt)
-        self._look_again()
+        self._read_orders()
         self._remove(folder)
 
     def _settle_one(self, folder: ExecutorFolder, attempt: str, record: End | None) -> None:

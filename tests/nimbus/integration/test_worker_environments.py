@@ -108,7 +108,7 @@ def test_task_runs_in_an_interpreter_without_our_packages(
 def test_worker_tells_that_an_environment_is_mended(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nimbus.worker.worker._LOOK_AT_ENVIRONMENTS_EVERY_S", 0.05)
+    monkeypatch.setattr("nimbus.worker.worker._PROBE_ENVIRONMENTS_EVERY_S", 0.05)
     place, told = tmp_path / "python", RecordingRegistrations()
     settings = {
         "environments": Environments([TaskEnvironment(name="other", python=place)]),

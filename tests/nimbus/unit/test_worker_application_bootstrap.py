@@ -100,7 +100,7 @@ def _run(gateway: FakeGateway, archive: bytes, where: Path, monkeypatch: pytest.
     monkeypatch.setattr(bootstrap, "die_with", lambda _: True)
     monkeypatch.setattr(bootstrap, "adopt_orphans", lambda: None)
     monkeypatch.setattr(bootstrap, "TaskProcess", None)
-    monkeypatch.setattr(reports, "_BEAT_S", 0.01)
+    monkeypatch.setattr(reports, "_HEARTBEAT_S", 0.01)
     return bootstrap.main(where / "program")
 
 
@@ -170,7 +170,7 @@ def test_answer_to_a_heartbeat_is_a_look_at_the_board(
 def test_checkpoint_is_sent_until_a_scheduler_that_sees_the_claim_takes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reports, "_BEAT_S", 0.01)
+    monkeypatch.setattr(reports, "_HEARTBEAT_S", 0.01)
     (tmp_path / CHECKPOINT).write_text('{"page": 7}')
     sent: SimpleQueue[str | None] = SimpleQueue()
     answers = iter(({"claimed": False}, {"claimed": True}))

@@ -11,7 +11,7 @@ from nimbus.domain.attempts.slots import Claim, ClusterDriver, End, Holder, Slot
 from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.application.manager import DriverState, DriverStatus
 from nimbus.worker.application.submitted import (
-    FAREWELL_S,
+    END_GRACE_S,
     GONE_S,
     HEARD_S,
     Action,
@@ -116,6 +116,6 @@ def test_stopped_attempt_is_closed_when_its_driver_is_not_heard_whatever_the_clu
 
 
 def test_driver_gets_time_to_go_after_its_end_and_is_then_killed() -> None:
-    assert decided(replace(ENDED, ended_for_s=FAREWELL_S)) == GoOn()
-    assert decided(replace(ENDED, ended_for_s=FAREWELL_S + 1)) == EndDriver("its attempt has ended")
+    assert decided(replace(ENDED, ended_for_s=END_GRACE_S)) == GoOn()
+    assert decided(replace(ENDED, ended_for_s=END_GRACE_S + 1)) == EndDriver("its attempt has ended")
     assert decided(replace(ENDED, report=GONE)) == StopFollowing()

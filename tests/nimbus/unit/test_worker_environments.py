@@ -128,16 +128,16 @@ def test_silent_interpreter_is_told_and_keeps_no_other_from_its_answer(
     assert isinstance(seen["told"], FoundEnvironment)
 
 
-def test_mended_and_broken_environments_are_seen_at_the_next_look(tmp_path: Path) -> None:
+def test_mended_and_broken_environments_are_seen_at_the_next_probe(tmp_path: Path) -> None:
     place = tmp_path / "python"
     environment = TaskEnvironment(name="other", python=place)
     seen = Environments([environment])
     assert "No such file" in str(seen["other"])
 
     python(tmp_path, "3.12.1", "")
-    seen.look()
+    seen.probe()
     assert getattr(seen["other"], "versions", "") == "Python 3.12.1"
 
     place.unlink()
-    seen.look()
+    seen.probe()
     assert "No such file" in str(seen["other"])
