@@ -244,9 +244,9 @@ def _own_folders() -> Iterator[Path]:
         yield Path.home() / ".cache" / "nimbus"
     private = Path(tempfile.gettempdir()) / f"nimbus-{os.getuid()}"
     private.mkdir(mode=0o700, exist_ok=True)
-    found = private.lstat()
+    status = private.lstat()
     # Anyone may create names in /tmp. If another user can write this folder, their code would run as us.
-    if found.st_uid == os.getuid() and not found.st_mode & 0o022 and not private.is_symlink():
+    if status.st_uid == os.getuid() and not status.st_mode & 0o022 and not private.is_symlink():
         yield private
 
 

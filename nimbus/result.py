@@ -38,15 +38,15 @@ def encode(values: Mapping[str, Any]) -> bytes:
 def decode(data: bytes) -> dict[str, Any]:
     """A result from JSON. Raises ResultError."""
     try:
-        found = json.loads(_bounded(data), parse_constant=_refuse)
-        encode(found)  # refuses, for example, half a surrogate pair, which UTF-8 cannot encode
+        result = json.loads(_bounded(data), parse_constant=_refuse)
+        encode(result)  # refuses, for example, half a surrogate pair, which UTF-8 cannot encode
     except ResultError:
         raise
     except (ValueError, RecursionError) as exc:
         raise ResultError(f"the result is not JSON: {exc}") from exc
-    if not isinstance(found, dict):
-        raise ResultError(f'the result must be a JSON object such as {{"rows": 3}}, not {found!r:.50}')
-    return found
+    if not isinstance(result, dict):
+        raise ResultError(f'the result must be a JSON object such as {{"rows": 3}}, not {result!r:.50}')
+    return result
 
 
 def _bounded(data: bytes) -> bytes:

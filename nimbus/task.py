@@ -137,19 +137,19 @@ class TaskContext:
         return {
             name: tuple(
                 ReadVersion(
-                    partition=one["partition"],
-                    run=one["run"],
-                    number=one["number"],
-                    at=datetime.fromisoformat(one["at"]),
-                    item=one.get("item"),
-                    given=one.get("value"),
-                    outside=one.get("outside") or "",
-                    verified=bool(one.get("verified")),
-                    sha256=one.get("sha256") or "",
+                    partition=version["partition"],
+                    run=version["run"],
+                    number=version["number"],
+                    at=datetime.fromisoformat(version["at"]),
+                    item=version.get("item"),
+                    given=version.get("value"),
+                    outside=version.get("outside") or "",
+                    verified=bool(version.get("verified")),
+                    sha256=version.get("sha256") or "",
                     input=f"{name}:{place}",
                     context=self,
                 )
-                for place, one in enumerate(versions)
+                for place, version in enumerate(versions)
             )
             for name, versions in self.pinned.items()
         }

@@ -238,10 +238,10 @@ def driver_id(told_by: str) -> str:
     """This driver's id in the cluster: the name of its folder, or the value of a variable."""
     if told_by == "folder":
         return Path.cwd().name
-    found = os.environ[told_by]
+    value = os.environ[told_by]
     if told_by == "CONTAINER_ID":  # of YARN: container_e17_1410901177871_0001_01_000005
-        return "application_" + "_".join(found.split("_")[-4:-2])
-    return found
+        return "application_" + "_".join(value.split("_")[-4:-2])
+    return value
 
 
 def run_claimed(

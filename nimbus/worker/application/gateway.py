@@ -125,10 +125,10 @@ class Gateway:
 
 def as_object(answer: Any) -> dict[str, Any]:
     """Read a JSON object. Raises ValueError, OSError."""
-    found = json.load(answer)
-    if not isinstance(found, dict):
+    document = json.load(answer)
+    if not isinstance(document, dict):
         raise ValueError("the answer is no object")  # noqa: TRY004 - as of a broken answer
-    return found
+    return document
 
 
 def _detail(error: urllib.error.HTTPError) -> str:

@@ -120,7 +120,7 @@ class KubernetesManager:
 
     def _can_start(self, pod: Object) -> bool:
         maps = [volume.get("configMap") or {} for volume in pod["spec"].get("volumes") or ()]
-        wanted = [str(one["name"]) for one in maps if not one.get("optional") and one.get("name")]
+        wanted = [str(source["name"]) for source in maps if not source.get("optional") and source.get("name")]
         return all(map(self._api.has_config_map, wanted))
 
     def find(self, tag: str) -> str | None:
@@ -192,8 +192,8 @@ def _is_ours(pod: Object) -> bool:
 def _error_of(result: ClientResult) -> ClusterUnreachableError | SubmissionRefusedError:
     """Why the client has submitted nothing. Temporary errors are retried."""
     said = _last_error(result)
-    if (found := _STATUS.search(result.said)) is not None:
-        message, code = found[1][:300], found[2]
+    if (answer := _STATUS.search(result.said)) is not None:
+        message, code = answer[1][:300], answer[2]
         if code in _FINAL and "exceeded quota" not in message:
             return SubmissionRefusedError(f"Kubernetes refuses the driver: {message}")
         return ClusterUnreachableError(f"Kubernetes does not take the driver now: {message}")
@@ -233,8 +233,8 @@ def report_of(pod: Mapping[str, Any]) -> DriverStatus:
 
 def _has_ended(status: Mapping[str, Any]) -> bool:
     return any(
-        one.get("name") == _CONTAINER and "terminated" in (one.get("state") or {})
-        for one in status.get("containerStatuses") or ()
+        container.get("name") == _CONTAINER and "terminated" in (container.get("state") or {})
+        for container in status.get("containerStatuses") or ()
     )
 
 
@@ -246,8 +246,8 @@ def _reasons(pod: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[str]
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             yield _text(condition)
-    for one in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
-        state = one.get("state") or {}
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        state = container.get("state") or {}
         if waiting := state.get("waiting"):
             yield _text(waiting)
         if ended := state.get("terminated"):

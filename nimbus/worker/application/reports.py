@@ -158,10 +158,10 @@ def tail_of(log: Path) -> str:
 def send_event_log(gateway: Gateway, nonce: str, work: Path) -> None:
     """Send Spark's last event log. If it cannot be sent, it stays in the cluster."""
     try:
-        found = sorted(work.glob("*.zstd*"), key=lambda file: file.lstat().st_mtime_ns)
-        if not found:
+        logs = sorted(work.glob("*.zstd*"), key=lambda file: file.lstat().st_mtime_ns)
+        if not logs:
             return
-        with open_untrusted(found[-1]) as file:
+        with open_untrusted(logs[-1]) as file:
             if os.fstat(file.fileno()).st_size <= _LARGEST_EVENT_LOG:
                 _send_events(gateway, nonce, file)
     except (GatewayRefusedError, GatewayUnreachableError, OSError) as exc:

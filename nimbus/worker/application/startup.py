@@ -126,7 +126,7 @@ def archive_digest(root: Path) -> str:
 
 
 def _files_below(root: Path) -> list[Path]:
-    found: list[Path] = []
+    files: list[Path] = []
     for folder, _, names in os.walk(root):
-        found += [Path(folder, name) for name in names]
-    return sorted(found)
+        files += [Path(folder, name) for name in names]
+    return sorted(files)

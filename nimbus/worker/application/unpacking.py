@@ -45,9 +45,9 @@ def make_folder(startup: Mapping[str, Any], gateway: Gateway, bundle: Path) -> P
     for place in (folder, folder / "work", folder / "work" / "tmp", folder / "wheels"):
         place.mkdir(mode=0o700, exist_ok=True)
     shutil.copyfile(bundle, folder / "bundle.zip")  # Spark unpacks what ends with .zip
-    found = gateway.fetch("release.tar", folder / "release.tar")
-    if found != startup["release_sha256"]:
-        raise ValueError(f"the release that came has SHA-256 {found}, not {startup['release_sha256']}")
+    sha256 = gateway.fetch("release.tar", folder / "release.tar")
+    if sha256 != startup["release_sha256"]:
+        raise ValueError(f"the release that came has SHA-256 {sha256}, not {startup['release_sha256']}")
     release = folder / "release"
     with tarfile.open(folder / "release.tar") as archive:
         unpack(archive, release)

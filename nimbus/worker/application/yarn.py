@@ -82,13 +82,13 @@ class YarnManager:
         """The id of the application that a client has submitted. Raises as `submit`."""
         said = "\n".join(ended.said.strip().splitlines()[-5:])[-600:]
         try:
-            found = self._appeared(name, _SEEN_WITHIN_S if ended.exit_code == 0 else 0.0)
+            application = self._appeared(name, _SEEN_WITHIN_S if ended.exit_code == 0 else 0.0)
         except ClusterUnreachableError as exc:
             if _NOT_SUBMITTED in ended.said:
                 raise
             raise SubmissionUnknownError(f"Spark's client has run, and then: {exc}") from exc
-        if found is not None:
-            return str(found["id"])
+        if application is not None:
+            return str(application["id"])
         if ended.exit_code is None:
             raise SubmissionUnknownError(f"Spark's client did not end in time: {said}")
         if ended.exit_code == 0:
@@ -104,8 +104,8 @@ class YarnManager:
         until_s = time.monotonic() + within_s
         while True:
             try:
-                if (found := self._newest(name)) is not None or time.monotonic() >= until_s:
-                    return found
+                if (application := self._newest(name)) is not None or time.monotonic() >= until_s:
+                    return application
             except ClusterUnreachableError:
                 if time.monotonic() >= until_s:
                     raise
@@ -113,8 +113,8 @@ class YarnManager:
 
     def find(self, name: str) -> str | None:
         """See `ClusterManager.find`."""
-        found = self._newest(name)
-        return None if found is None or found["state"] in _ENDED else str(found["id"])
+        application = self._newest(name)
+        return None if application is None or application["state"] in _ENDED else str(application["id"])
 
     def _newest(self, name: str) -> Mapping[str, Any] | None:
         """The running application with a name, or else an ended one."""
@@ -123,8 +123,8 @@ class YarnManager:
         if answer.status != 200:
             raise ClusterUnreachableError(f"the ResourceManager does not search: {_told(answer)}")
         listed = (answer.said.get("apps") or {}).get("app") or []
-        ours = [one for one in listed if self._is_ours(one) and one["name"] == name]
-        return max(ours, key=lambda one: one["state"] not in _ENDED, default=None)
+        ours = [app for app in listed if self._is_ours(app) and app["name"] == name]
+        return max(ours, key=lambda app: app["state"] not in _ENDED, default=None)
 
     def _is_ours(self, application: Mapping[str, Any]) -> bool:
         name = str(application["name"])
@@ -139,29 +139,30 @@ class YarnManager:
             return DriverStatus(DriverState.UNKNOWN, str(exc)[:300])
         if answer.status == 404:
             return DriverStatus(DriverState.GONE, "the ResourceManager does not know it")
-        found = answer.said.get("app")
-        if found is None:
+        application = answer.said.get("app")
+        if application is None:
             return DriverStatus(DriverState.UNKNOWN, _told(answer))
-        if not self._is_ours(found):
+        if not self._is_ours(application):
             return DriverStatus(DriverState.UNKNOWN, f"{driver} is an application of somebody else")
-        state, words = str(found["state"]), str(found.get("diagnostics") or "").strip()[:300]
+        state, words = str(application["state"]), str(application.get("diagnostics") or "").strip()[:300]
         if state in _ENDED:
-            return DriverStatus(DriverState.GONE, f"{state}, {found.get('finalStatus')}: {words}")
-        if state in _WAITS and not found.get("amHostHttpAddress"):
-            return DriverStatus(DriverState.WAITING, f"{state}: {self._wait_of(found)}. {words}")
+            return DriverStatus(DriverState.GONE, f"{state}, {application.get('finalStatus')}: {words}")
+        if state in _WAITS and not application.get("amHostHttpAddress"):
+            return DriverStatus(DriverState.WAITING, f"{state}: {self._wait_of(application)}. {words}")
         return DriverStatus(DriverState.RUNNING, state)
 
     def _wait_of(self, application: Mapping[str, Any]) -> str:
         queue = str(application.get("queue"))
         requests = application.get("resourceRequests") or []
-        sizes = [one.get("capability", {}) for one in requests if one.get("resourceName", "*") == "*"]
+        anywhere = (request for request in requests if request.get("resourceName", "*") == "*")
+        sizes = [request.get("capability", {}) for request in anywhere]
         asked = ", ".join(f"{size.get('memory')} MB and {size.get('vCores')} cores" for size in sizes)
         wait = f"it waits in queue {queue}" + (f" for {asked}" if asked else "")
-        for found in self._queues.value():
-            if queue in {found.get("queueName"), found.get("queuePath")} and "usedCapacity" in found:
-                used = found.get("resourcesUsed") or {}
+        for figures in self._queues.value():
+            if queue in {figures.get("queueName"), figures.get("queuePath")} and "usedCapacity" in figures:
+                used = figures.get("resourcesUsed") or {}
                 return (
-                    f"{wait}; {found['usedCapacity']} % of the queue's capacity are used: "
+                    f"{wait}; {figures['usedCapacity']} % of the queue's capacity are used: "
                     f"{used.get('memory')} MB and {used.get('vCores')} cores"
                 )
         return wait
@@ -176,8 +177,8 @@ class YarnManager:
     def kill(self, driver: str) -> None:
         """See `ClusterManager.kill`. Applications that are not ours are not killed."""
         path = f"apps/{quote(driver, safe='')}"
-        found = self._ask("GET", path).said.get("app")
-        if found is None or not self._is_ours(found) or found["state"] in _ENDED:
+        application = self._ask("GET", path).said.get("app")
+        if application is None or not self._is_ours(application) or application["state"] in _ENDED:
             return
         answer = self._ask("PUT", f"{path}/state", {"state": "KILLED"})
         if answer.status not in {200, 202, 404}:

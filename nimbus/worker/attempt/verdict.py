@@ -95,7 +95,7 @@ _RULES = (
         r"ExecutorLostFailure|Python worker exited unexpectedly|" + _TYPE + r"\w*FetchFailed",
     ),
 )
-_SEARCHES = tuple((found, re.compile(rule, re.M)) for found, rule in _RULES)
+_SEARCHES = tuple((failure, re.compile(rule, re.M)) for failure, rule in _RULES)
 _JVM_GONE = re.compile(
     r"^py4j\.protocol\.Py4JNetworkError\b"
     r"|^py4j\.protocol\.Py4JError: An error occurred while calling [\w.:]+$"  # and no Java exception follows

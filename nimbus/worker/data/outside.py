@@ -52,8 +52,8 @@ def verify(of: OutsideData, open_bucket: Callable[[str], DataStore], timeout: ti
             within the time, or it is another one.
         OSError, StoreUnavailableError: it cannot be read now.
     """
-    found = _of_object(of.uri, open_bucket, timeout) if of.uri.startswith(_S3) else _of_file(of.uri)
-    if found != of.sha256:
+    sha256 = _of_object(of.uri, open_bucket, timeout) if of.uri.startswith(_S3) else _of_file(of.uri)
+    if sha256 != of.sha256:
         raise OutsideRefusedError(
             f"{of.uri} has another digest, and was published with sha256:{of.sha256}: publish it again"
         )

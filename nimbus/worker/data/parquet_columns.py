@@ -91,14 +91,14 @@ def _footer(name: str, folder: int) -> bytes:
     """The beginning of a file's footer. Raises ValueError: it has none, or is encrypted."""
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_size < _TAIL:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_size < _TAIL:
             raise ValueError(f"{name} is no Parquet file")
-        tail = os.pread(fd, _TAIL, found.st_size - _TAIL)
-        start = found.st_size - _TAIL - int.from_bytes(tail[:4], "little")
+        tail = os.pread(fd, _TAIL, status.st_size - _TAIL)
+        start = status.st_size - _TAIL - int.from_bytes(tail[:4], "little")
         if tail[4:] != b"PAR1" or start < 0:
             raise ValueError(f"{name} has no footer")
-        return os.pread(fd, min(_MAX_FOOTER, found.st_size - _TAIL - start), start)
+        return os.pread(fd, min(_MAX_FOOTER, status.st_size - _TAIL - start), start)
     finally:
         os.close(fd)
 
@@ -197,17 +197,17 @@ class _Compact:
                 raise ValueError(f"type {kind}")
 
     def _signed(self) -> int:
-        found = self._varint()
-        return (found >> 1) ^ -(found & 1)
+        number = self._varint()
+        return (number >> 1) ^ -(number & 1)
 
     def _varint(self) -> int:
-        found = shift = 0
+        number = shift = 0
         while (byte := self._byte()) & 128:
-            found |= (byte & 127) << shift
+            number |= (byte & 127) << shift
             shift += 7
             if shift > _LONGEST:
                 raise ValueError("a number is too long")
-        return found | byte << shift
+        return number | byte << shift
 
     def _byte(self) -> int:
         self._at += 1

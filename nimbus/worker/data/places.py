@@ -150,10 +150,10 @@ def verify(folder: Path, reference: str) -> None:
     """
     expected = set(read_manifest(folder, reference).files)
     try:
-        found = list_output(folder, prefix_of(reference), _file, max_files=MAX_FILES)
+        present = list_output(folder, prefix_of(reference), _file, max_files=MAX_FILES)
     except (FileNotFoundError, NotADirectoryError, OutputRefusedError) as exc:
         raise InputRefusedError(f"{reference} is not what was committed: {exc}") from exc
-    if different := sorted(expected.symmetric_difference(found.files)):
+    if different := sorted(expected.symmetric_difference(present.files)):
         raise InputRefusedError(
             f"{folder / different[0].path} is not what was committed. Run the task that made it again."
         )

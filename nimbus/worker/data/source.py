@@ -186,20 +186,20 @@ def parts_below(place: SourcePlace, uri: str, table: str = "") -> list[_TableFil
         raise NimbusDataError(f"basePath {table} is not above {uri}") from None
     if not place.is_bucket:
         top = Path(place.uri.removeprefix("file://"), below)
-        found = [
+        parts = [
             (str(path), "", PurePosixPath(path.relative_to(top))) for path in sorted(top.rglob("*.parquet"))
         ]
     else:
         prefix, files = _files_of(place, below)
         folder = below.removeprefix(prefix).strip("/") or "."
-        found = [
+        parts = [
             (f"{prefix}/{file.path}", file.sha256, PurePosixPath(file.path).relative_to(folder))
             for file in sorted(files)
             if PurePosixPath(file.path).is_relative_to(folder) and file.path.endswith(".parquet")
         ]
     return [
         _TableFile(key, sha256, values)
-        for key, sha256, path in found
+        for key, sha256, path in parts
         if _counts(path.name) and (values := partitions.values_of(above / path.parent)) is not None
     ]
 

@@ -207,8 +207,8 @@ class _Flush:
         with _naming(path, but=frozenset()):
             fd = os.open(name, _READ | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
         try:
-            with _naming(path, but=frozenset()), os.scandir(fd) as found:
-                entries = list(found)
+            with _naming(path, but=frozenset()), os.scandir(fd) as scanned:
+                entries = list(scanned)
             files = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
             flush = map if len(files) < 2 else self._pool.map
             for _ in flush(partial(self._file, fd, path), files):

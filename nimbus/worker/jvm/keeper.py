@@ -100,8 +100,8 @@ class Keeper:
         handle = os.pidfd_open(self._jvm.pid)
         while True:
             poll = select.poll()
-            sockets = [one for one in (self._worker, self._runner) if one is not None and one.fileno() >= 0]
-            for fd in (handle, *(one.fileno() for one in sockets)):
+            sockets = [end for end in (self._worker, self._runner) if end is not None and end.fileno() >= 0]
+            for fd in (handle, *(end.fileno() for end in sockets)):
                 poll.register(fd, select.POLLIN)
             ready = {fd for fd, _ in poll.poll()}
             if handle in ready:

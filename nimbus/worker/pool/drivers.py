@@ -213,4 +213,4 @@ class Drivers:
 
     def _remains(self) -> list[ProcessId]:
         own = os.getpid()
-        return [found.id for found in procfs.living() if found.session == own and found.id.pid != own]
+        return [process.id for process in procfs.living() if process.session == own and process.id.pid != own]

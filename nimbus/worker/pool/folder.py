@@ -122,14 +122,14 @@ class ExitRecords:
 
 def read_exits(path: Path) -> dict[str, End]:
     """The records of a dead executor, by attempt. Incomplete lines are ignored."""
-    found: dict[str, End] = {}
+    exits: dict[str, End] = {}
     for line in (read_if_there(path) or b"").splitlines():
         try:
             end = END.decode(line, str(path))
         except UnreadableRecordError:
             continue
-        found[end.attempt] = end
-    return found
+        exits[end.attempt] = end
+    return exits
 
 
 def exit_of(path: Path, claim: Claim) -> End | None:

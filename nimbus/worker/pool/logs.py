@@ -113,25 +113,25 @@ class Logs:
             self._store_ended()
         now = time.monotonic()
         with self._lock:
-            growing = list(self._growing.values())
-        for one in growing:
-            gathered = one.log.size(complete=False) - one.folder.log_stored()
-            if gathered and (now >= one.next_s or gathered >= ENOUGH_BYTES):
-                self._store_growing(one, now)
+            all_growing = list(self._growing.values())
+        for growing in all_growing:
+            gathered = growing.log.size(complete=False) - growing.folder.log_stored()
+            if gathered and (now >= growing.next_s or gathered >= ENOUGH_BYTES):
+                self._store_growing(growing, now)
 
-    def _store_growing(self, one: _Growing, now: float) -> None:
+    def _store_growing(self, growing: _Growing, now: float) -> None:
         if self._archive is None:
             return
-        self._in_pieces.add(one.folder.attempt)
+        self._in_pieces.add(growing.folder.attempt)
         for _ in range(_PIECES_AT_ONCE):
-            size = store_some(one.folder, self._archive, one.log, complete=False)
-            one.sent += 1
+            size = store_some(growing.folder, self._archive, growing.log, complete=False)
+            growing.sent += 1
             if size < CHUNK_BYTES:
                 break
         else:
             self._wake.set()
         # Each piece is an object, so the pieces of a task that logs for hours grow.
-        one.next_s = now + min(_FOLLOW_EVERY_S + one.sent / 60, 10.0)
+        growing.next_s = now + min(_FOLLOW_EVERY_S + growing.sent / 60, 10.0)
 
     def _store_ended(self) -> None:
         """Store logs of ended attempts. A log that cannot be stored waits without delaying others."""

@@ -106,13 +106,13 @@ def receive_answer(executor: socket.socket) -> Answer | Unstored | NotPreloaded 
     message = executor.recv(_LONGEST_ANSWER)
     if not message:
         return None
-    found = json.loads(message)
-    if "unstored" in found:
-        return Unstored(found["unstored"], found["error"])
-    if "not_preloaded" in found:
-        return NotPreloaded(found["not_preloaded"])
-    outcome = found["outcome"]
-    return Answer(found["attempt"], found["refused"], None if outcome is None else Outcome(outcome))
+    answer = json.loads(message)
+    if "unstored" in answer:
+        return Unstored(answer["unstored"], answer["error"])
+    if "not_preloaded" in answer:
+        return NotPreloaded(answer["not_preloaded"])
+    outcome = answer["outcome"]
+    return Answer(answer["attempt"], answer["refused"], None if outcome is None else Outcome(outcome))
 
 
 class SendQueue:

@@ -227,15 +227,16 @@ class Zygote:
 
     def _strays(self) -> list[ProcessId]:
         own, drivers = os.getpid(), self._drivers()
-        orphans = [found for found in procfs.living() if found.parent == own and found.id.pid not in drivers]
-        return [found.id for found in orphans if not self._is_of_a_living_driver(found)]
+        orphans = [process for process in procfs.living() if process.parent == own]
+        others = [process for process in orphans if process.id.pid not in drivers]
+        return [process.id for process in others if not self._is_of_a_living_driver(process)]
 
-    def _is_of_a_living_driver(self, found: ProcessStat) -> bool:
-        variables = (procfs.environment_of(found.id.pid) or b"").split(b"\0")
+    def _is_of_a_living_driver(self, process: ProcessStat) -> bool:
+        variables = (procfs.environment_of(process.id.pid) or b"").split(b"\0")
         for leader, child in self._children.items():
-            if found.group == leader or f"{ATTEMPT_VARIABLE}={child.tag}".encode() in variables:
+            if process.group == leader or f"{ATTEMPT_VARIABLE}={child.tag}".encode() in variables:
                 # Any process can join a group and set a variable, so it must also have the driver's user.
-                return procfs.user_of(found.id.pid) == (os.getuid() if child.uid is None else child.uid)
+                return procfs.user_of(process.id.pid) == (os.getuid() if child.uid is None else child.uid)
         return False
 
 
