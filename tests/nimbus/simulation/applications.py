@@ -114,7 +114,7 @@ class Applications:
             return
         self._worker.between()
         one.take_slots(slots, now_s)
-        one.take_report(self._world.cluster.look(one.driver), now_s)
+        one.take_report(self._world.cluster.probe(one.driver), now_s)
         self._act(attempt, one, slots)
 
     def _act(self, attempt: AttemptId, one: Followed, slots: Slots) -> None:
