@@ -10,7 +10,7 @@ import click
 from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import examples, parameters, remote, report_command
-from nimbus.cli.output import Output, clock, short
+from nimbus.cli.output import Columns, Output, clock, short
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.wording import counted
 
@@ -142,14 +142,16 @@ def _create_all(api: Api, out: Output, bodies: list[dict[str, Any]]) -> int:
 def list_(api: Api, out: Output, pipeline: str | None) -> None:
     """List backfills, newest first."""
     answer = api.get("/backfills", pipeline=pipeline)
-    if out.printed_json(answer):
-        return
-    rows = [
-        (b["id"], b["pipeline"], b["state"], b["progress"], b["failed"], clock(b["created_at"]), b["reason"])
-        for b in answer["backfills"]
-    ]
-    columns = ("backfill", "pipeline", "state", "progress", "failed", "created", "reason")
-    out.table(columns, rows, empty="no backfills")
+    columns: Columns = {
+        "backfill": "id",
+        "pipeline": "pipeline",
+        "state": "state",
+        "progress": "progress",
+        "failed": "failed",
+        "created": lambda row: clock(row["created_at"]),
+        "reason": "reason",
+    }
+    out.listed(answer, "backfills", columns)
 
 
 @backfill.command()
@@ -182,7 +184,7 @@ def show(api: Api, out: Output, backfill_id: str) -> None:
 @remote
 def pause(api: Api, out: Output, backfill_id: str, reason: str | None) -> int:
     """Start no more runs until it is resumed. Active runs continue."""
-    return _steer(api, out, backfill_id, "pause", reason)
+    return _control(api, out, backfill_id, "pause", reason)
 
 
 @backfill.command()
@@ -190,7 +192,7 @@ def pause(api: Api, out: Output, backfill_id: str, reason: str | None) -> int:
 @remote
 def resume(api: Api, out: Output, backfill_id: str) -> int:
     """Continue with the next date."""
-    return _steer(api, out, backfill_id, "resume", None)
+    return _control(api, out, backfill_id, "resume", None)
 
 
 @backfill.command()
@@ -199,10 +201,10 @@ def resume(api: Api, out: Output, backfill_id: str) -> int:
 @remote
 def cancel(api: Api, out: Output, backfill_id: str, reason: str | None) -> int:
     """End a backfill. Its queued runs are stopped, its active runs continue."""
-    return _steer(api, out, backfill_id, "cancel", reason)
+    return _control(api, out, backfill_id, "cancel", reason)
 
 
-def _steer(api: Api, out: Output, backfill_id: str, verb: str, reason: str | None) -> int:
+def _control(api: Api, out: Output, backfill_id: str, verb: str, reason: str | None) -> int:
     body = None if reason is None else {"reason": reason}
     return report_command(out, api.command("POST", ("backfills", backfill_id, verb), body))
 
@@ -216,16 +218,13 @@ def _plan(out: Output, answer: dict[str, Any]) -> int:
     out.note(f"{counted(answer['total'], 'date')}{listed}: {counted(answer['runs'], 'run')} would be created")
     if answer["downstream"]:
         out.line("")
-        followers = [
-            (
-                row["pipeline"],
-                ", ".join(row["upstream"]),
-                clock(row["first"]),
-                clock(row["last"]),
-                row["runs"],
-                row["why"],
-            )
-            for row in answer["downstream"]
-        ]
-        out.table(("backfilled, too", "waits for", "from", "to", "runs", "note"), followers)
+        columns: Columns = {
+            "backfilled, too": "pipeline",
+            "waits for": lambda row: ", ".join(row["upstream"]),
+            "from": lambda row: clock(row["first"]),
+            "to": lambda row: clock(row["last"]),
+            "runs": "runs",
+            "note": "why",
+        }
+        out.listed(answer, "downstream", columns)
     return Exit.OK

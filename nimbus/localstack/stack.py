@@ -164,11 +164,12 @@ class LocalStack:
     def _start_servers(self) -> None:
         tag, ports = tag_of(self.folder), PortBook(self.folder / "ports.json", self._report)
         if not self._single:
+            # Spark's masters always request 60 s, and no master would lead for that time after a kill.
+            longest = (
+                max(_SPARK_SESSION, self._tuning.session_timeout) if self._standalone else _LONGEST_SESSION
+            )
             self._zookeeper = ZooKeeperServer(
-                self.folder / "zookeeper",
-                ports.take("zookeeper"),
-                longest_session=self._longest_session(),
-                environment=tag,
+                self.folder / "zookeeper", ports.take("zookeeper"), longest_session=longest, environment=tag
             )
         if self._standalone:
             self._spark = StandaloneCluster(self.folder / "spark", ports.take, self.zookeeper, tag)
@@ -209,10 +210,6 @@ class LocalStack:
         self._timed(self._s3, self._s3.endpoint_url)
         if self._spark is not None:
             self._timed(self._spark, self._spark.master)
-
-    def _longest_session(self) -> timedelta:
-        """Spark's masters always request 60 s, and no master would lead for that time after a kill."""
-        return max(_SPARK_SESSION, self._tuning.session_timeout) if self._standalone else _LONGEST_SESSION
 
     def _configure(self, name: str, config: Path, ports: PortBook) -> int:
         """Write a daemon's configuration file; return its port."""

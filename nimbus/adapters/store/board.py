@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 from urllib.parse import unquote
 
 import structlog
@@ -285,14 +286,16 @@ def _slots(
     attempt: AttemptId, there: Collection[str], found: Mapping[str, bytes | None], parent: str
 ) -> Slots:
     claim, end, beat, kept = (f"{parent}/{name}" for name in (CLAIM, END, HEARTBEAT, CHECKPOINT))
+    progress = _field("progress", found.get(beat), beat)
+    checkpoint = _field("checkpoint", found.get(kept), kept)
     return Slots(
         claim=None if (data := found[claim]) is None else _claim(data, attempt, claim),
         end=None if (data := found[end]) is None else _end(data, attempt, end),
         has_heartbeat=HEARTBEAT in there,
         stop_requested=STOP in there,
         submitted=next((_submitted(name) for name in there if name.startswith(SUBMITTED)), None),
-        progress={} if (data := found.get(beat)) is None else _progress(data, beat),
-        checkpoint=None if (data := found.get(kept)) is None else _checkpoint(data, kept),
+        progress=progress if isinstance(progress, dict) else {},
+        checkpoint=None if checkpoint is None else str(checkpoint),
     )
 
 
@@ -322,18 +325,12 @@ def _end(data: bytes, attempt: AttemptId, place: str) -> End:
         )
 
 
-def _progress(data: bytes, place: str) -> Mapping[str, object]:
+def _field(name: str, data: bytes | None, place: str) -> Any:
+    """The field of a JSON document; None if there is no document, or if it is unreadable, which is logged."""
+    if data is None:
+        return None
     try:
-        progress = json.loads(data)["progress"]
-    except (ValueError, KeyError, TypeError, RecursionError) as exc:
-        _log.error("record_unreadable", place=place, error=str(exc))
-        return {}
-    return progress if isinstance(progress, dict) else {}
-
-
-def _checkpoint(data: bytes, place: str) -> str | None:
-    try:
-        return str(json.loads(data)["checkpoint"])
+        return json.loads(data)[name]
     except (ValueError, KeyError, TypeError, RecursionError) as exc:
         _log.error("record_unreadable", place=place, error=str(exc))
         return None

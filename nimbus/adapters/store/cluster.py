@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from kazoo.exceptions import NodeExistsError
 
 from nimbus import records, run_record
-from nimbus.adapters.store import datasets, intervals
+from nimbus.adapters.store import datasets, intervals, nodes
 from nimbus.adapters.store.board import read_slots
 from nimbus.adapters.store.calls import (
     Calls,
@@ -23,13 +23,6 @@ from nimbus.adapters.store.calls import (
     without_unreadable,
 )
 from nimbus.adapters.store.catalog import all_pipelines, read_pipeline, watched_pipelines
-from nimbus.adapters.store.nodes import (
-    queued_commands,
-    read_alerts,
-    read_all,
-    read_newest_terms,
-    read_settings,
-)
 from nimbus.adapters.store.paths import Paths
 from nimbus.adapters.store.runs import all_runs, read_run, readable_runs
 from nimbus.adapters.store.watched import WatchedNodes
@@ -83,7 +76,7 @@ class TreeClusterReader:
         return read_pipeline(self._calls, self._paths, name)
 
     def backfills(self) -> tuple[Backfill, ...]:
-        return read_all(self._calls, self._paths.backfills, records.BACKFILL)
+        return nodes.read_all(self._calls, self._paths.backfills, records.BACKFILL)
 
     def backfill(self, backfill: BackfillId) -> Backfill | None:
         return read_record(self._calls, self._paths.backfill(backfill), records.BACKFILL)
@@ -117,7 +110,7 @@ class TreeClusterReader:
         return read_slots(self._calls, self._paths, dict.fromkeys(attempts))
 
     def schedulers(self) -> tuple[SchedulerInfo, ...]:
-        return read_all(self._calls, self._paths.schedulers, records.SCHEDULER)
+        return nodes.read_all(self._calls, self._paths.schedulers, records.SCHEDULER)
 
     def workers(self) -> tuple[WorkerInfo, ...]:
         found = self._workers.values(self._calls.children(self._paths.workers) or ())
@@ -133,13 +126,13 @@ class TreeClusterReader:
         return tuple(found[name] for name in sorted(found))
 
     def settings(self) -> ClusterSettings:
-        return read_settings(self._calls, self._paths)
+        return nodes.read_settings(self._calls, self._paths)
 
     def terms(self, most: int) -> tuple[Term, ...]:
-        return read_newest_terms(self._calls, self._paths, most)
+        return nodes.read_newest_terms(self._calls, self._paths, most)
 
     def alerts(self) -> tuple[Alert, ...]:
-        return read_alerts(self._calls, self._paths)
+        return nodes.read_alerts(self._calls, self._paths)
 
     def _names_below(self, parent: str) -> tuple[str, ...]:
         stat = self._calls.stat(parent)
@@ -161,7 +154,7 @@ class TreeClusterReader:
 
     def _read_commands(self, changed: Mapping[str, Enqueue]) -> Mapping[str, QueuedCommand]:
         found = self._calls.read_watched(self._paths.commands, changed)
-        return {queued.id: queued for queued in queued_commands(self._paths, found)}
+        return {queued.id: queued for queued in nodes.queued_commands(self._paths, found)}
 
     def _list_orders(self, changed: Mapping[str, Enqueue]) -> Mapping[str, tuple[str, ...]]:
         parents = [self._paths.orders(WorkerId(name)) for name in changed]
@@ -224,7 +217,7 @@ class TreeCommandQueue:
         return newest_refusal(run, self.outcomes())
 
     def outcomes(self) -> tuple[CommandOutcome, ...]:
-        return read_all(self._calls, self._paths.outcomes, records.OUTCOME)
+        return nodes.read_all(self._calls, self._paths.outcomes, records.OUTCOME)
 
 
 def _runs(pid: int) -> bool:
@@ -333,7 +326,7 @@ class TreeWholeState:
 
     def all_commands(self) -> tuple[QueuedCommand, ...]:
         """Waiting commands; an unreadable one, which will be refused, is `Unreadable`."""
-        return queued_commands(self._paths, self._calls.records(self._paths.commands))
+        return nodes.queued_commands(self._paths, self._calls.records(self._paths.commands))
 
     def all_pipelines(self) -> tuple[PipelineRecord, ...]:
         return tuple(all_pipelines(self._calls, self._paths))
@@ -355,7 +348,7 @@ class TreeAccess:
     def settings(self, changed: Enqueue) -> ClusterSettings:
         """The settings, which contain tokens and grants, with a watch on their record."""
         self._calls.ensure(self._paths.settings)
-        return read_settings(self._calls, self._paths, changed)
+        return nodes.read_settings(self._calls, self._paths, changed)
 
     def session_key(self) -> bytes:
         self._calls.ensure(self._paths.root)

@@ -10,13 +10,9 @@ import structlog
 from kazoo.exceptions import NodeExistsError
 
 from leader import FencedOutError as ElectionFencedOutError
-from leader import (
-    FencingToken,
-    TransactionRefusedError,
-    schema_raised,
-)
+from leader import FencingToken, TransactionRefusedError, schema_raised
 from nimbus import records
-from nimbus.adapters.store import catalog, datasets, intervals
+from nimbus.adapters.store import catalog, datasets, intervals, nodes, runs
 from nimbus.adapters.store.board import read_ends, read_slots
 from nimbus.adapters.store.calls import (
     Calls,
@@ -27,18 +23,7 @@ from nimbus.adapters.store.calls import (
     readable,
     readable_record,
 )
-from nimbus.adapters.store.catalog import readable_pipelines
-from nimbus.adapters.store.nodes import (
-    body_of,
-    queued_commands,
-    read_alerts,
-    read_all,
-    read_newest_terms,
-    read_old_terms,
-    read_settings,
-)
 from nimbus.adapters.store.paths import Paths
-from nimbus.adapters.store.runs import change, creation, encode_order, readable_runs, removal
 from nimbus.adapters.store.transaction import Operation, TreeTransaction, put, size_bytes
 from nimbus.domain import writes as w
 from nimbus.domain.attempts.slots import Slots
@@ -108,41 +93,38 @@ class TreeLeaderStore:
             schedulers=self.read_schedulers(),
             abdication=self._read_abdication(),
             terms=self.read_terms(),
-            settings=read_settings(self._calls, self._paths),
+            settings=nodes.read_settings(self._calls, self._paths),
             intervals=intervals.read_all(self._calls, self._paths),
             datasets=datasets.read_to_publish(self._calls, self._paths),
             due=datasets.read_all_due(self._calls, self._paths),
-            backfills=read_all(self._calls, self._paths.backfills, records.BACKFILL),
+            backfills=nodes.read_all(self._calls, self._paths.backfills, records.BACKFILL),
             alerts=self.read_alerts(),
             health=self.read_health(),
         )
         for names in batched(self._calls.children(self._paths.runs) or (), self.runs_at_once):
-            runs = tuple(readable_runs(self._calls, self._paths, names))
-            slots = self.read_slots([attempt for run in runs for attempt in run.open_attempts()])
-            yield RunsPart(runs=runs, slots=slots)
-        pipelines = tuple(readable_pipelines(self._calls, self._paths))
-        yield CatalogPart(
-            pipelines=pipelines,
-            commands=self.read_commands((), MAX_COMMANDS),
-        )
+            some = tuple(runs.readable_runs(self._calls, self._paths, names))
+            slots = self.read_slots([attempt for run in some for attempt in run.open_attempts()])
+            yield RunsPart(runs=some, slots=slots)
+        pipelines = tuple(catalog.readable_pipelines(self._calls, self._paths))
+        yield CatalogPart(pipelines=pipelines, commands=self.read_commands((), MAX_COMMANDS))
 
     def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
         names = self._calls.children(self._paths.commands, self._on_commands) or ()
         new = [name for name in names if name not in known][:most]
-        return queued_commands(self._paths, self._calls.read_all(self._paths.commands, new))
+        return nodes.queued_commands(self._paths, self._calls.read_all(self._paths.commands, new))
 
     def _read_abdication(self) -> Abdication | None:
         path = self._paths.abdication
         return readable_record(records.ABDICATION, self._calls.get(path) or None, path)
 
     def read_terms(self) -> tuple[Term, ...]:
-        return read_newest_terms(self._calls, self._paths)
+        return nodes.read_newest_terms(self._calls, self._paths)
 
     def read_workers(self) -> tuple[WorkerInfo, ...]:
-        return read_all(self._calls, self._paths.workers, records.WORKER, self._on_workers)
+        return nodes.read_all(self._calls, self._paths.workers, records.WORKER, self._on_workers)
 
     def read_schedulers(self) -> tuple[SchedulerInfo, ...]:
-        return read_all(self._calls, self._paths.schedulers, records.SCHEDULER)
+        return nodes.read_all(self._calls, self._paths.schedulers, records.SCHEDULER)
 
     def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
         changed = {attempt: WatchCallback(self._on_attempt, attempt) for attempt in attempts}
@@ -157,10 +139,10 @@ class TreeLeaderStore:
         return read_ends(self._calls, self._paths, attempts)
 
     def read_run(self, run: RunId) -> Run | None:
-        return next(readable_runs(self._calls, self._paths, [run]), None)
+        return next(runs.readable_runs(self._calls, self._paths, [run]), None)
 
     def read_pipeline(self, name: PipelineName) -> PipelineRecord | None:
-        return next(readable_pipelines(self._calls, self._paths, [name]), None)
+        return next(catalog.readable_pipelines(self._calls, self._paths, [name]), None)
 
     def read_backfill(self, backfill: BackfillId) -> Backfill | None:
         path = self._paths.backfill(backfill)
@@ -194,7 +176,7 @@ class TreeLeaderStore:
         self._forget("outcomes", map(self._paths.outcome, commands))
 
     def old_terms(self, most: int) -> tuple[Term, ...]:
-        return read_old_terms(self._calls, self._paths, most)
+        return nodes.read_old_terms(self._calls, self._paths, most)
 
     def forget_terms(self, epochs: Sequence[int]) -> None:
         self._forget("terms", map(self._paths.term, epochs))
@@ -217,10 +199,10 @@ class TreeLeaderStore:
             _log.info(f"{kind}_not_pruned", error=str(exc))
 
     def read_alerts(self) -> tuple[Alert, ...]:
-        return read_alerts(self._calls, self._paths)
+        return nodes.read_alerts(self._calls, self._paths)
 
     def read_health(self) -> tuple[PipelineHealth, ...]:
-        return read_all(self._calls, self._paths.health, records.HEALTH)
+        return nodes.read_all(self._calls, self._paths.health, records.HEALTH)
 
     def begin(self) -> TreeTransaction:
         return TreeTransaction(self._write, self._operations)
@@ -252,11 +234,11 @@ class TreeLeaderStore:
         paths = self._paths
         match write:
             case w.CreateRun(run):
-                yield from creation(paths, run)
+                yield from runs.creation(paths, run)
             case w.PutRun(run, was):
-                yield from change(paths, run, was)
+                yield from runs.change(paths, run, was)
             case w.RemoveRun(run_id):
-                yield from removal(self._calls, paths, run_id)
+                yield from runs.removal(self._calls, paths, run_id)
             case w.CreatePipeline(record):
                 yield from catalog.creation(paths, record)
             case w.PutPipeline(record, before):
@@ -327,7 +309,9 @@ class TreeLeaderStore:
         paths = self._paths
         match write:
             case w.PutCommand(queued, is_new):
-                yield put(paths.command(queued.id), records.COMMAND.encode(body_of(queued)), is_new=is_new)
+                yield put(
+                    paths.command(queued.id), records.COMMAND.encode(nodes.body_of(queued)), is_new=is_new
+                )
             case w.ConsumeCommand(outcome):
                 yield Operation("delete", paths.command(outcome.command))
                 yield Operation("create", paths.outcome(outcome.command), records.OUTCOME.encode(outcome))
@@ -366,7 +350,7 @@ class TreeLeaderStore:
                     yield Operation("delete", parent)
             case w.Assign(worker, assignment):
                 path = paths.order(worker, AttemptId.parse(assignment.attempt))
-                yield Operation("create", path, encode_order(assignment))
+                yield Operation("create", path, runs.encode_order(assignment))
             case w.Unassign(worker, attempt):
                 yield Operation("delete", paths.order(worker, attempt))
             case w.WriteClaim(attempt, claim):

@@ -11,12 +11,11 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import RunEvent
     from openlineage.client.facet_v2 import DatasetFacet, JobFacet, RunFacet
-    from openlineage.client.generated.parent_run import Root
     from openlineage.client.transport import Transport
 
 from nimbus import __version__
 from nimbus.adapters.telemetry.sink import RunFacts, new_session, read_headers
-from nimbus.domain.data.lineage import EventType, LineageData, LineageEvent, LineageRun, events
+from nimbus.domain.data.lineage import EventType, LineageData, LineageEvent, events
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.pipelines.catalog import ReleaseOf
 from nimbus.domain.pipelines.pipeline import TaskKind
@@ -154,21 +153,16 @@ class LineageSink:
             facets["parent"] = parent_run.ParentRunFacet(
                 run=parent_run.Run(runId=event.parent.run_id),
                 job=parent_run.Job(namespace=self._namespace, name=event.parent.job),
-                root=self._root(event.root),
+                root=parent_run.Root(
+                    run=parent_run.RootRun(runId=event.root.run_id),
+                    job=parent_run.RootJob(namespace=self._namespace, name=event.root.job),
+                ),
             )
         if event.error is not None:
             facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(
                 message=event.error, programmingLanguage="PYTHON"
             )
         return facets
-
-    def _root(self, root: LineageRun) -> Root:
-        from openlineage.client.facet_v2 import parent_run
-
-        return parent_run.Root(
-            run=parent_run.RootRun(runId=root.run_id),
-            job=parent_run.RootJob(namespace=self._namespace, name=root.job),
-        )
 
     def _source_of(self, pipeline: PipelineName) -> str:
         """Address of a pipeline, the same from every scheduler."""

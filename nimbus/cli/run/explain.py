@@ -96,17 +96,12 @@ def replay(api: Api, out: Output, run_id: str, at: str) -> None:
     out.line(f"run    {answer['run_id']} at {clock(answer['at'])}")
     out.line(f"state  {answer['state']}" + (f" ({answer['reason']})" if answer["reason"] else ""))
     out.line("")
-    rows = [
-        (
-            task["name"],
-            task["state"],
-            last.get("number", ""),
-            last.get("worker", ""),
-            last.get("outcome") or "",
+    rows = []
+    for task in answer["tasks"]:
+        last = task["attempts"][-1] if task["attempts"] else {}
+        rows.append(
+            (task["name"], task["state"], *(last.get(key) for key in ("number", "worker", "outcome")))
         )
-        for task in answer["tasks"]
-        for last in [task["attempts"][-1] if task["attempts"] else {}]
-    ]
     out.table(("task", "state", "attempt", "worker", "outcome"), rows)
     out.line("")
     events = [

@@ -13,10 +13,11 @@ from nimbus.domain.attempts.cost import cost_in_words, cost_of
 
 def task_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
     """One row for each task: name, state, attempts, and its reason or progress."""
-    return [
-        (task["name"], task["state"], _tried(task) or "", _said(task) or _child_runs(task))
-        for task in run["tasks"]
-    ]
+    rows = []
+    for task in run["tasks"]:
+        tried = task["attempts"][-1]["number"] if task["attempts"] else ""  # only the last ones are listed
+        rows.append((task["name"], task["state"], tried, _said(task) or _child_runs(task)))
+    return rows
 
 
 _NOT_SHOWN = ("at", "number")
@@ -34,11 +35,6 @@ def _child_runs(task: dict[str, Any]) -> str:
     states = ("succeeded", "failed", "stopped", "refused", "waiting")
     counts = ", ".join(f"{children[state]} {state}" for state in states if children[state])
     return f"{children['total']} child runs: {counts}"
-
-
-def _tried(task: dict[str, Any]) -> int:
-    """The number of attempts; the response lists only the last ones."""
-    return int(task["attempts"][-1]["number"]) if task["attempts"] else 0
 
 
 def progress(task: dict[str, Any]) -> str:
@@ -71,14 +67,9 @@ def ended_application(task: dict[str, Any]) -> str:
 
 def application_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Spark applications of ended attempts: task, attempt, application, JVM, history page."""
+    fields = ("number", "application", "jvm", "history_url")
     return [
-        (
-            task["name"],
-            attempt["number"],
-            attempt["application"],
-            attempt["jvm"],
-            attempt["history_url"],
-        )
+        (task["name"], *(attempt[field] for field in fields))
         for task in run["tasks"]
         for attempt in task["attempts"]
         if _application(attempt)[0]
