@@ -23,7 +23,7 @@ from nimbus.domain.runs.purge import PurgeOrder, RunNote
 from nimbus.domain.runs.run import Run
 from nimbus.domain.starts.admission import Gate
 from nimbus.domain.starts.waits import DataProbe
-from nimbus.domain.writes import RemoveAttempt, RemoveRun, RequestStop, Write, WriteClaim, WriteEnd
+from nimbus.domain.writes import PutRun, RemoveAttempt, RemoveRun, RequestStop, Write, WriteClaim, WriteEnd
 from nimbus.engine.work_queue import Key
 
 
@@ -177,6 +177,11 @@ class Decision:
         It then gets its own transaction, so that its refusal does not affect other decisions.
         """
         return any(isinstance(write, MAY_LOSE) for write in self.writes)
+
+
+def put_run(name: str, run: Run, before: Run, /, **about: str) -> Decision:
+    """The decision to replace a run's record alone."""
+    return Decision(name=name, writes=(PutRun(run, before),), about={"run": run.id, **about})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

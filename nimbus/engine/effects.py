@@ -3,8 +3,8 @@
 Thread pools: `nimbus-archive-runs` (finished runs) and `nimbus-archive` (all else that history keeps) wait
 for S3 without limit; `nimbus-prepare` fetches releases for commands; `nimbus-build` builds runs, and `nimbus-
 render` renders ready tasks; `nimbus-probe` and, for files, `nimbus-probe-files` look up data, versions of
-datasets, and items in files of outputs. Alerts, traces and lineage have
-their own threads, see `nimbus.engine.sending`. No pool blocks the engine or another pool.
+datasets, and items in files of outputs. Alerts, traces and lineage have their own threads, see
+`nimbus.engine.sending`. No pool blocks the engine or another pool.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Effects:
         self._open_file = open_file
         self._probe = probe
         self._probing: set[DataProbe] = set()
-        """Look-ups that are queued or under way. Single calls of a set are atomic."""
+        """Probes that are queued or under way. Single calls of a set are atomic."""
         self._sender = sender
         self._exports = exports
         """Exports of traces and lineage; None: neither is sent."""
@@ -129,21 +129,29 @@ class Effects:
         self._file_pool = ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="nimbus-probe-files")
         """A separate pool: a shared folder whose server is down can block its threads for long."""
 
-    def start(self, effect: d.Effect) -> None:
+    def start(self, effect: d.Effect) -> None:  # noqa: C901 - one branch for each kind of effect
         """Start one effect."""
         if self._stopping.is_set():
             return
         match effect:
-            case d.ArchiveRun() | d.ArchiveOutcomes() | d.ArchiveTerms() | d.StorePurge() | d.StoreVersions():
-                self._submit_to_archive(effect)
+            case d.ArchiveRun(run_id):
+                self._submit(self._archive_runs, self._store, run_id)
+            case d.ArchiveOutcomes(outcomes):
+                self._submit(self._archive, self._store_outcomes, outcomes)
+            case d.ArchiveTerms(terms):
+                self._submit(self._archive, self._store_terms, terms)
+            case d.StorePurge() | d.StoreVersions():
+                self._submit(self._archive, self._store_for_command, effect)
             case d.PrepareRelease(release):
                 self._submit(self._prepare, self._bring, release)
             case d.BuildRun():
                 self._submit(self._build, self._make, effect)
             case d.RenderTask():
                 self._submit(self._render, self._make_texts, effect)
-            case d.FindVersions() | d.ProbeData():
-                self._submit_probe(effect)
+            case d.FindVersions():
+                self._submit(self._probe_pool, self._find_versions, effect)
+            case d.ProbeData(probe):
+                self._submit_probe(probe)
             case d.ResignLeadership(reason, to):
                 self._submit_resignation(reason, to)
             case d.SendAlert(alert):
@@ -175,16 +183,11 @@ class Effects:
         except RuntimeError:  # closed meanwhile
             _log.info("effect_left", about=type(about).__name__)
 
-    def _submit_probe(self, effect: d.FindVersions | d.ProbeData) -> None:
-        match effect:
-            case d.FindVersions():
-                self._submit(self._probe_pool, self._find_versions, effect)
-            case d.ProbeData(probe) if probe in self._probing:
-                pass  # an earlier term started it; the answer serves this term, too
-            case d.ProbeData(probe):
-                self._probing.add(probe)
-                files = probe.source is DataSource.FILE
-                self._submit(self._file_pool if files else self._probe_pool, self._probe_once, probe)
+    def _submit_probe(self, probe: DataProbe) -> None:
+        if probe not in self._probing:  # else an earlier term started it; the answer serves this term, too
+            self._probing.add(probe)
+            pool = self._file_pool if probe.source is DataSource.FILE else self._probe_pool
+            self._submit(pool, self._probe_once, probe)
 
     def _submit_resignation(self, reason: str, to: str) -> None:
         """Resign. Naming a successor calls ZooKeeper, so it gets a thread."""
@@ -199,19 +202,6 @@ class Effects:
         except Exception:  # noqa: BLE001 - the top of a pool's thread
             _log.exception("resignation_failed")
 
-    def _submit_to_archive(
-        self, effect: d.ArchiveRun | d.ArchiveOutcomes | d.ArchiveTerms | d.StorePurge | d.StoreVersions
-    ) -> None:
-        match effect:
-            case d.StorePurge() | d.StoreVersions():
-                self._submit(self._archive, self._store_for_command, effect)
-            case d.ArchiveRun(run_id):
-                self._submit(self._archive_runs, self._store, run_id)
-            case d.ArchiveOutcomes(outcomes):
-                self._submit(self._archive, self._store_outcomes, outcomes)
-            case d.ArchiveTerms(terms):
-                self._submit(self._archive, self._store_terms, terms)
-
     def _store(self, run_id: RunId) -> None:
         """Store a run. If that fails, put it at the end of the queue, so that it does not block others."""
         try:
@@ -225,9 +215,7 @@ class Effects:
         except UnreadableRecordError:
             _log.exception("run_archive_failed", run=run_id)
         except NimbusError as exc:
-            pause_s = self._next_pause_s()
-            _log.warning("run_archive_delayed", run=run_id, error=str(exc), pause_s=round(pause_s, 1))
-            self._stopping.wait(pause_s)
+            self._pause("run_archive_delayed", exc, run=run_id)
             self._submit(self._archive_runs, self._store, run_id)
         except Exception:  # noqa: BLE001 - the top of a pool's thread
             _log.exception("run_archive_failed", run=run_id)  # it stays in ZooKeeper, for the next leader
@@ -244,9 +232,7 @@ class Effects:
         try:
             self._history.store_outcomes(outcomes)
         except NimbusError as exc:
-            pause_s = self._next_pause_s()
-            _log.warning("outcomes_archive_delayed", error=str(exc), pause_s=round(pause_s, 1))
-            self._stopping.wait(pause_s)
+            self._pause("outcomes_archive_delayed", exc)
             self._submit(self._archive, self._store_outcomes, outcomes)
             return
         except Exception:  # noqa: BLE001 - the top of a pool's thread
@@ -274,9 +260,7 @@ class Effects:
         except (RefusedError, UnreadableRecordError) as exc:
             answer = d.Refusal(exc.code, str(exc))
         except NimbusError as exc:
-            pause_s = self._next_pause_s()
-            _log.warning("command_delayed", command=effect.command, error=str(exc), pause_s=round(pause_s, 1))
-            self._stopping.wait(pause_s)
+            self._pause("command_delayed", exc, command=effect.command)
             self._submit(self._archive, self._store_for_command, effect)
             return
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
@@ -286,11 +270,13 @@ class Effects:
             self._failures = 0
         self._enqueue(e.StoredForCommand(effect.command, answer))
 
-    def _next_pause_s(self) -> float:
-        """Longer after each failure of the archive."""
+    def _pause(self, event: str, exc: NimbusError, **about: str) -> None:
+        """Wait, longer after each failure of the archive."""
         self._failures += 1
         longest_s = min(FIRST_PAUSE_S * 2 ** min(self._failures, 10), LONGEST_PAUSE_S)
-        return random.uniform(longest_s / 2, longest_s)  # noqa: S311 - jitter, no secret
+        pause_s = random.uniform(longest_s / 2, longest_s)  # noqa: S311 - jitter, no secret
+        _log.warning(event, **about, error=str(exc), pause_s=round(pause_s, 1))
+        self._stopping.wait(pause_s)
 
     def _probe_once(self, probe: DataProbe) -> None:
         try:

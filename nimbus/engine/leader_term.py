@@ -49,7 +49,7 @@ FIND_AGAIN_S = 5.0
 """Pause after versions of datasets could not be looked up."""
 TIDY_EVERY_S = 60.0
 MAX_AT_ONCE = 200
-"""Limit of keys that are asked about between two looks at the inbox."""
+"""Limit of keys that are asked about between two reads of the inbox."""
 
 
 class _Accepted(NamedTuple):
@@ -141,7 +141,7 @@ class LeaderTerm(StateReader):
                 state.alerts.tried(claim, failure)
             case e.QuarantineChanged(quarantined):
                 state.catalog.put_quarantine(quarantined)
-            case (  # see `look` and `Engine.steps`
+            case (  # see `read_changes` and `Engine.steps`
                 e.CommandsChanged()
                 | e.WorkersChanged()
                 | e.AttemptChanged()
@@ -342,7 +342,7 @@ class LeaderTerm(StateReader):
             StoreUnavailableError: ZooKeeper does not answer.
         """
         now_s = self._clock.elapsed_s()
-        self._look_at_grown(now_s)
+        self._read_grown(now_s)
         for probe in self.state.tasks.probes.take_due(now_s):
             self._start_effect(ProbeData(probe))
         if now_s >= self._workers_due_s:

@@ -229,7 +229,7 @@ class Engine:
                     fresh = False
                 else:
                     if fresh:
-                        term.look(batch)
+                        term.read_changes(batch)
                     else:
                         term.recover()
                         fresh = True

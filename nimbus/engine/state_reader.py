@@ -143,7 +143,7 @@ class StateReader:
         if adopted:
             _log.info("attempts_adopted", epoch=self.state.epoch, adopted=adopted, claimed=claimed)
 
-    def look(self, batch: Iterable[e.Event]) -> None:
+    def read_changes(self, batch: Iterable[e.Event]) -> None:
         """Read what has changed, once, however many events report it.
 
         Raises StoreUnavailableError: it could not be read; call `recover` to read everything again.
@@ -157,7 +157,7 @@ class StateReader:
         changed = list(islice(self._changed, MAX_TOGETHER))
         for attempt in changed:
             del self._changed[attempt]
-        self._look_at(changed)
+        self._read_attempts(changed)
 
     def _read_commands(self) -> None:
         new = self._store.read_commands(self.state.commands.waiting.keys(), COMMANDS_AT_ONCE)
@@ -166,7 +166,7 @@ class StateReader:
         if len(new) == COMMANDS_AT_ONCE:
             self._inbox(e.CommandsChanged())  # there may be more
 
-    def _look_at(self, attempts: Collection[AttemptId]) -> None:
+    def _read_attempts(self, attempts: Collection[AttemptId]) -> None:
         """Read the slots of those attempts that are open, all together."""
         known = sorted(attempt for attempt in attempts if attempt in self.state.attempts.slots)
         if not known:
@@ -183,12 +183,12 @@ class StateReader:
         self._store.await_ends(opened)
         self._young.update(dict.fromkeys(opened, self._clock.elapsed_s() + YOUNG_S))
 
-    def _look_at_grown(self, now_s: float) -> None:
+    def _read_grown(self, now_s: float) -> None:
         """Read all slots of attempts that are no longer young; `_young` is in the order of their times."""
         grown = list(takewhile(lambda attempt: self._young[attempt] <= now_s, self._young))
         for attempt in grown:
             del self._young[attempt]
-        self._look_at(grown)
+        self._read_attempts(grown)
 
     def _read_again(self, write: w.Write) -> None:  # noqa: C901 - one branch for each kind of record
         """Read again the record of a refused write."""
@@ -236,7 +236,7 @@ class StateReader:
         self.state.runs.forget(run_id)
         if run is not None:
             self.state.runs.put(run, self._now())
-            self._look_at(run.open_attempts())
+            self._read_attempts(run.open_attempts())
 
     def _read_pipeline(self, name: PipelineName) -> None:
         record = self._store.read_pipeline(name)

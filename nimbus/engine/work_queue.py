@@ -213,11 +213,11 @@ class WorkQueue:
         self._at.cancel(key)
         self._after.cancel(key)
 
-    def look_at(self, key: Key, moment: datetime) -> None:
+    def add_at(self, key: Key, moment: datetime) -> None:
         """Set a timer on the wall clock: for fire times, deadlines, retries."""
         self._at.set(key, moment)
 
-    def look_after(self, key: Key, elapsed_s: float) -> None:
+    def add_after(self, key: Key, elapsed_s: float) -> None:
         """Set a timer on the clock that counts suspend: for silences."""
         self._after.set(key, elapsed_s)
 

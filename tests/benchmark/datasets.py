@@ -122,7 +122,7 @@ def _turn_ms(bench: Bench, attempt: AttemptId) -> float:
     bench.end(attempt, Outcome.SUCCEEDED)
     event, began = (AttemptChanged(attempt),), time.process_time()
     bench.term.apply(event)
-    bench.term.look(event)
+    bench.term.read_changes(event)
     bench.term.decide()
     return (time.process_time() - began) * 1e3
 

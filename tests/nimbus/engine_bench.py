@@ -128,16 +128,16 @@ class Bench:
         attempts = tuple(AttemptChanged(attempt) for attempt in self.term.state.attempts.slots)
         event = (CommandsChanged(), WorkersChanged(), *attempts)
         self.term.apply(event)
-        self.term.look(event)
+        self.term.read_changes(event)
         self.term.decide()
         while self.term.has_more() or not self.term.state.is_loaded:
             self.term.read_on()
-            self.term.look(())
+            self.term.read_changes(())
             self.term.decide()
 
     def decide_once(self) -> None:
         """One turn with new commands."""
-        self.term.look((CommandsChanged(),))
+        self.term.read_changes((CommandsChanged(),))
         self.term.decide()
 
     def run(self, run: RunId = RUN) -> Run:

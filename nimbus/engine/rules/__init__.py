@@ -5,10 +5,7 @@ They read the state and never change it. After a crash at any point the next lea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from nimbus.domain.runs.run import Run
-from nimbus.domain.writes import CreateRun, PutRun, Write
+from nimbus.domain.writes import CreateRun, PutRun
 from nimbus.engine.decision import Answer, Decision, NoDecision
 from nimbus.engine.rules import (
     alerts,
@@ -78,17 +75,11 @@ def ask(state: State, key: Key, now: Instant) -> Answer:
         return answer
     answer = run_starts.with_places(state, run_starts.with_numbers(state, answer))
     answer = due.with_due(state, datasets.with_datasets(state, answer), now.wall)
-    if ended := _ended_runs(answer.writes):
+    puts = (write for write in answer.writes if isinstance(write, (CreateRun, PutRun)))
+    if ended := [write.run for write in puts if write.run.state.is_final]:
         answer = backfills.with_intervals(state, answer, ended, now)
         answer = backfills.with_counts(state, answer, ended)
     return raised_alerts.with_alerts(state, answer, now.wall)
-
-
-def _ended_runs(writes: Sequence[Write]) -> list[Run]:
-    """Runs that these writes make final."""
-    return [
-        write.run for write in writes if isinstance(write, (CreateRun, PutRun)) and write.run.state.is_final
-    ]
 
 
 def _asked(state: State, key: Key, now: Instant) -> Answer:  # noqa: C901 - one branch for each kind

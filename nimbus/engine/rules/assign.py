@@ -13,7 +13,7 @@ from nimbus.domain.runs.task_run import TaskState
 from nimbus.domain.starts.admission import Wait, admit, held_by
 from nimbus.domain.starts.timing import queue_ends_at
 from nimbus.domain.writes import Assign, CreateAttempt, PutRun, RemoveAttempt
-from nimbus.engine.decision import Answer, Decision, NoDecision, Refusal, RenderTask
+from nimbus.engine.decision import Answer, Decision, NoDecision, Refusal, RenderTask, put_run
 from nimbus.engine.rules import reads
 from nimbus.engine.state import State
 from nimbus.engine.work_queue import Key
@@ -75,11 +75,7 @@ def fail_overdue(state: State, run_id: RunId, name: TaskName, now: datetime) -> 
     held = f"no {lacks}" if lacks else held_by(task, admit(run, task, state.capacity(), now))
     reason = f"waited longer than its queue_timeout ({task.spec.queue_timeout}): {held}"
     failed = lifecycle.conclude_waiting(run, name, TaskState.FAILED, now, reason)
-    return Decision(
-        name="task_queue_timed_out",
-        writes=(PutRun(failed, run),),
-        about={"run": run_id, "task": name, "reason": reason},
-    )
+    return put_run("task_queue_timed_out", failed, run, task=name, reason=reason)
 
 
 def render_task(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
@@ -93,14 +89,13 @@ def render_task(state: State, run_id: RunId, name: TaskName, now: datetime) -> A
     if key in state.tasks.renderings.under_way:
         return NoDecision()
     found = state.tasks.renderings.results.get(key)
-    about = {"run": run_id, "task": name}
     if found is None:
+        about = {"run": run_id, "task": name}
         return Decision(name="task_rendering_started", effects=(RenderTask(run, name),), about=about)
     if isinstance(found, Refusal):
         failed = lifecycle.conclude_waiting(run, name, TaskState.FAILED, now, found.message)
-        about["error"] = found.message
-        return Decision(name="task_rendering_refused", writes=(PutRun(failed, run),), about=about)
+        return put_run("task_rendering_refused", failed, run, task=name, error=found.message)
     if not found.is_wanted:
         skipped = lifecycle.conclude_waiting(run, name, TaskState.SKIPPED, now)
-        return Decision(name="task_skipped", writes=(PutRun(skipped, run),), about=about)
+        return put_run("task_skipped", skipped, run, task=name)
     return NoDecision()  # the task is in the ready queue now

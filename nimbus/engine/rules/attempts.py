@@ -106,13 +106,8 @@ def _decision(
             return _closed("attempt_lost", state, attempt_id, run, attempt, end, writes, now)
         case Reap(reaper, claim_to_find):
             asked = lifecycle.ask_to_reap(run, attempt_id, reaper)
-            order = order_for(
-                asked,
-                attempt_id,
-                epoch=state.epoch,
-                kind=AssignmentKind.REAP,
-                claim=claim_to_find,
-            )
+            kind = AssignmentKind.REAP
+            order = order_for(asked, attempt_id, epoch=state.epoch, kind=kind, claim=claim_to_find)
             return Decision(
                 name="attempt_reap_ordered",
                 writes=(PutRun(asked, run), *_withdraw(attempt_id, attempt), Assign(reaper, order)),
@@ -149,5 +144,4 @@ def _closed(
 
 
 def _withdraw(attempt_id: AttemptId, attempt: Attempt) -> tuple[Write, ...]:
-    """Remove the order of an attempt."""
     return (Unassign(attempt.ordered_to, attempt_id),)

@@ -21,7 +21,7 @@ from nimbus.domain.runs.task_run import TaskRun, TaskState
 from nimbus.domain.starts.places import top_of
 from nimbus.domain.starts.timing import not_before
 from nimbus.domain.writes import CreateRun, PutRun
-from nimbus.engine.decision import Answer, Decision, NoDecision
+from nimbus.engine.decision import Answer, Decision, NoDecision, put_run
 from nimbus.engine.rules.release_checks import check_uses
 from nimbus.engine.rules.run_starts import built, queued_if_full
 from nimbus.engine.state import State
@@ -56,11 +56,8 @@ def take_in_end(state: State, key: Key) -> Answer:
     why = "its record is gone" if found is None else found.reason
     reason = "" if ended is ItemState.SUCCEEDED else f"run {child}: {why}"
     moved = child_runs.item_moved(run, key.task, key.number, ended, reason)
-    return Decision(
-        name="child_run_ended",
-        writes=(PutRun(moved, run),),
-        about={"run": run.id, "task": key.task, "child": child, "item_state": ended.name.lower()},
-    )
+    item_state = ended.name.lower()
+    return put_run("child_run_ended", moved, run, task=key.task, child=child, item_state=item_state)
 
 
 def _begun(state: State, run: Run, task: TaskRun, spec: ChildSpec, now: datetime) -> Answer:
@@ -75,13 +72,12 @@ def _begun(state: State, run: Run, task: TaskRun, spec: ChildSpec, now: datetime
     known = found.children.for_each
     lists = {key: values for key in spec.templates if isinstance(values := known[key], tuple)}
     spec = found.children
-    about = {"run": run.id, "task": name, "pipeline": spec.pipeline, "items": str(spec.count)}
+    about = {"task": name, "pipeline": spec.pipeline, "items": str(spec.count)}
     if fault := _fault(run, name, spec):  # a retry would not help
         failed = lifecycle.conclude_waiting(run, name, TaskState.FAILED, now, fault)
-        about["reason"] = fault
-        return Decision(name="child_runs_refused", writes=(PutRun(failed, run),), about=about)
+        return put_run("child_runs_refused", failed, run, **about, reason=fault)
     begun = child_runs.begin(run, name, lists, epoch=state.epoch, now=now)
-    return Decision(name="child_runs_begun", writes=(PutRun(begun, run),), about=about)
+    return put_run("child_runs_begun", begun, run, **about)
 
 
 def _fault(run: Run, name: TaskName, spec: ChildSpec) -> str:
@@ -120,11 +116,8 @@ def _next(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
         closed = child_runs.close(
             run, name, max_infrastructure_failures=state.policy.max_infrastructure_failures, now=now
         )
-        return Decision(
-            name="child_runs_ended",
-            writes=(PutRun(closed, run),),
-            about={"run": run.id, "task": name, "outcome": closed.tasks[name].attempts[-1].outcome or ""},
-        )
+        outcome = closed.tasks[name].attempts[-1].outcome or ""
+        return put_run("child_runs_ended", closed, run, task=name, outcome=outcome)
     if index is None or run.paused is not None or under_way >= (spec.max_parallel or len(children.states)):
         return NoDecision()
     try:
@@ -132,11 +125,7 @@ def _next(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
     except RefusedError as exc:
         reason = f"item {index}: {exc}"
         refused = child_runs.item_moved(run, name, index, ItemState.REFUSED, reason)
-        return Decision(
-            name="child_run_refused",
-            writes=(PutRun(refused, run),),
-            about={"run": run.id, "task": name, "item": str(index), "reason": str(exc)},
-        )
+        return put_run("child_run_refused", refused, run, task=name, item=str(index), reason=str(exc))
 
 
 def _created(state: State, run: Run, name: TaskName, index: int, now: datetime) -> Answer:

@@ -122,7 +122,7 @@ def start_by_data(state: State, record: PipelineRecord, now: datetime) -> Answer
             return NoDecision(at=after)
         return Decision(name="due_dated_again", writes=(PutDue(record.name, dated, due),))
     dates = {run.logical_date for run in live}
-    facts, before = facts_of(due, state.catalog.datasets), state.catalog.looked.get(record.name)
+    facts, before = facts_of(due, state.catalog.datasets), state.catalog.lacks.get(record.name)
     only, all_lack = None if before is None else changed_since(before, facts), True
     for found in due_targets(due, state.catalog.datasets, dates, now, only):
         if found.left is not None:
@@ -131,7 +131,7 @@ def start_by_data(state: State, record: PipelineRecord, now: datetime) -> Answer
             return NoDecision(at=found.not_before)
         all_lack &= found.read is not None
     if all_lack and due.schedule is not None:
-        state.catalog.looked[record.name] = facts
+        state.catalog.lacks[record.name] = facts
     return NoDecision()  # a publication of what is missing queues it
 
 

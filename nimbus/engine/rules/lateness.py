@@ -19,8 +19,8 @@ from nimbus.domain.pipelines.pipeline_health import PipelineHealth, fastest
 from nimbus.domain.runs.lifecycle import is_ready
 from nimbus.domain.runs.run import RunState
 from nimbus.domain.starts.timing import begins_by, late_at, passed, task_late_at
-from nimbus.domain.writes import PutHealth, PutRun
-from nimbus.engine.decision import Answer, Decision, NoDecision
+from nimbus.domain.writes import PutHealth
+from nimbus.engine.decision import Answer, Decision, NoDecision, put_run
 from nimbus.engine.state import State
 
 
@@ -118,11 +118,7 @@ def note_late(state: State, run_id: RunId, name: TaskName, now: datetime) -> Ans
     found = passed(run, now, usual)
     if not found:
         return NoDecision(at=min((at for at in late_at(run, usual).values() if at > now), default=None))
-    return Decision(
-        name="run_late",
-        writes=(PutRun(replace(run, late=(*run.late, *found)), run),),
-        about={"run": run_id, "late": ", ".join(found)},
-    )
+    return put_run("run_late", replace(run, late=(*run.late, *found)), run, late=", ".join(found))
 
 
 def _note_task(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
@@ -134,11 +130,8 @@ def _note_task(state: State, run_id: RunId, name: TaskName, now: datetime) -> An
     if due is None or due > now:
         return NoDecision(at=due)
     noted = replace(task, warned=max(1, task.tried))
-    return Decision(
-        name="task_late",
-        writes=(PutRun(replace(run, tasks=run.tasks.replaced([noted])), run),),
-        about={"run": run_id, "task": name, "attempt": str(task.tried)},
-    )
+    late = replace(run, tasks=run.tasks.replaced([noted]))
+    return put_run("task_late", late, run, task=name, attempt=str(task.tried))
 
 
 def first_after(schedule: Schedule, deadline: time, moment: datetime) -> datetime:

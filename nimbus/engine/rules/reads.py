@@ -23,8 +23,7 @@ from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.runs import lifecycle
 from nimbus.domain.runs.run import Places, Run
 from nimbus.domain.runs.task_run import TaskState
-from nimbus.domain.writes import PutRun
-from nimbus.engine.decision import Answer, Decision, FindVersions, NoDecision, Refusal
+from nimbus.engine.decision import Answer, Decision, FindVersions, NoDecision, Refusal, put_run
 from nimbus.engine.rules.release_checks import check_reader
 from nimbus.engine.state import State
 from nimbus.engine.state.tasks import Pins
@@ -64,8 +63,7 @@ def pin_reads(state: State, run_id: RunId, name: TaskName, now: datetime) -> Ans
     if _is_read(state, run, found):
         return _look_up(state, run, name, now)
     pinned = replace(run, pins={**_first(found, run.pins), **run.pins})
-    about = {"run": run_id, "task": name}
-    return Decision(name="reads_pinned", writes=(PutRun(pinned, run),), about=about)
+    return put_run("reads_pinned", pinned, run, task=name)
 
 
 def _first(found: Pins, pins: Container[str]) -> Pins:
@@ -130,5 +128,4 @@ def lacking(state: State, run: Run, name: TaskName) -> str:
 
 def _failed(run: Run, name: TaskName, reason: str, now: datetime) -> Decision:
     failed = lifecycle.conclude_waiting(run, name, TaskState.FAILED, now, reason)
-    about = {"run": run.id, "task": name, "error": reason}
-    return Decision(name="reads_refused", writes=(PutRun(failed, run),), about=about)
+    return put_run("reads_refused", failed, run, task=name, error=reason)

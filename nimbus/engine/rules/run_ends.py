@@ -11,8 +11,8 @@ from nimbus.domain.pipelines.pipeline_health import TIMED_OUT
 from nimbus.domain.runs import lifecycle
 from nimbus.domain.runs.children import ItemState
 from nimbus.domain.runs.run import Paused, Run, RunState
-from nimbus.domain.writes import PutRun, RemoveAttempt, RemoveRun
-from nimbus.engine.decision import Answer, ArchiveRun, Decision, NoDecision
+from nimbus.domain.writes import RemoveAttempt, RemoveRun
+from nimbus.engine.decision import Answer, ArchiveRun, Decision, NoDecision, put_run
 from nimbus.engine.state import State
 from nimbus.engine.work_queue import Instant
 
@@ -31,7 +31,7 @@ def stop_run(state: State, run_id: RunId, now: Instant) -> Answer:
         return NoDecision(at=run.deadline)
     reason = f"{TIMED_OUT}: not finished by {run.deadline:%Y-%m-%d %H:%M:%S}Z"
     stopped = lifecycle.stop(run, verdict=RunState.FAILED, reason=reason, now=now.wall)
-    return Decision(name="run_timed_out", writes=(PutRun(stopped, run),), about={"run": run.id})
+    return put_run("run_timed_out", stopped, run)
 
 
 def _follow_parent(state: State, run: Run, now: Instant) -> Decision | None:
@@ -40,22 +40,17 @@ def _follow_parent(state: State, run: Run, now: Instant) -> Decision | None:
     parent = None if link is None else state.runs.live.get(link.run)
     if link is None or parent is None:
         return None
-    about = {"run": str(run.id), "parent": str(parent.id)}
     if lifecycle.must_stop(parent, link.task):
         reason = f"its parent, run {parent.id}, is being stopped: {parent.reason}"
         stopped = lifecycle.stop(run, verdict=RunState.STOPPED, reason=reason, now=now.wall)
-        return None if stopped is run else _moved("child_run_stopped", stopped, run, about)
+        return None if stopped is run else put_run("child_run_stopped", stopped, run, parent=parent.id)
     by = f"run {parent.id}"
     if parent.paused is not None and run.paused is None:
         paused = replace(run, paused=Paused(by=by, at=now.wall))
-        return _moved("child_run_paused", paused, run, about)
+        return put_run("child_run_paused", paused, run, parent=parent.id)
     if parent.paused is None and run.paused is not None and run.paused.by == by:
-        return _moved("child_run_resumed", replace(run, paused=None), run, about)
+        return put_run("child_run_resumed", replace(run, paused=None), run, parent=parent.id)
     return None
-
-
-def _moved(name: str, run: Run, before: Run, about: dict[str, str]) -> Decision:
-    return Decision(name=name, writes=(PutRun(run, before),), about=about)
 
 
 AWAITED = timedelta(minutes=1)

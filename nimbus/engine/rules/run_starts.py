@@ -21,7 +21,7 @@ from nimbus.domain.runs.run import Places, Run, RunCause, RunState
 from nimbus.domain.runs.run_number import next_number
 from nimbus.domain.starts.places import needed, run_rank, top_of
 from nimbus.domain.writes import CreateRun, PutRun, Write
-from nimbus.engine.decision import Answer, BuildRun, Decision, NoDecision, Refusal
+from nimbus.engine.decision import Answer, BuildRun, Decision, NoDecision, Refusal, put_run
 from nimbus.engine.rules.release_checks import check_publisher, check_reader, check_uses
 from nimbus.engine.state import State
 from nimbus.engine.work_queue import Key
@@ -98,11 +98,7 @@ def start_queued(state: State, run_id: RunId, now: datetime) -> Answer:
     run = state.runs.live[run_id]
     if (run.started_at is None and _is_held(state, run)) or not _has_room(state, run, run.holds):
         return NoDecision()  # an ended run, a changed limit or hold reopens the queue
-    return Decision(
-        name="queued_run_started",
-        writes=(PutRun(lifecycle.started(run, now), run),),
-        about={"run": run_id},
-    )
+    return put_run("queued_run_started", lifecycle.started(run, now), run)
 
 
 def queued_if_full(state: State, run: Run) -> Run:

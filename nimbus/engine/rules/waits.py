@@ -20,7 +20,7 @@ from nimbus.domain.starts.upstream import WaitState, judge, upstream_of
 from nimbus.domain.starts.waits import PipelineWait, faults_of
 from nimbus.domain.wording import shortened
 from nimbus.domain.writes import PutRun
-from nimbus.engine.decision import Answer, Decision, NoDecision
+from nimbus.engine.decision import Answer, Decision, NoDecision, put_run
 from nimbus.engine.rules.release_checks import check_uses
 from nimbus.engine.state import State
 from nimbus.engine.work_queue import Instant, Key
@@ -38,11 +38,7 @@ def end_wait(state: State, run_id: RunId, name: TaskName, now: Instant) -> Answe
     task = run.tasks[name]
     if _must_ask(state, run, task):
         asked = run.tasks.replaced([replace(task, asked=True)])
-        return Decision(
-            name="approval_asked_for",
-            writes=(PutRun(replace(run, tasks=asked), run),),
-            about={"run": run_id, "task": name},
-        )
+        return put_run("approval_asked_for", replace(run, tasks=asked), run, task=name)
     faults = faults_of(task.spec.waits_for, task.spec.args)
     others = {upstream_of(one, run) for one in task.spec.waits_for if isinstance(one, PipelineWait)}
     try:  # with the grants of now: the wait may be long
@@ -84,9 +80,7 @@ def _ended(run: Run, task: TaskRun, ending: TaskState, decision: str, reason: st
     name = task.spec.name
     settlement = Settlement(at=now, reason=reason, timed_out=decision == TIMED_OUT)
     ended = lifecycle.end_task(run, name, state=ending, settlement=settlement, now=now)
-    return Decision(
-        name=decision, writes=(PutRun(ended, run),), about={"run": run.id, "task": name, "reason": reason}
-    )
+    return put_run(decision, ended, run, task=name, reason=reason)
 
 
 def decided(state: State, command: DecideApproval, by: str, now: datetime) -> tuple[str, tuple[PutRun, ...]]:

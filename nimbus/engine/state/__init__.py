@@ -125,7 +125,7 @@ class State:
         self.catalog.put(record)
         if before is not None and (before.owner, before.profile) != (record.owner, record.profile):
             for name in {*record.profile.reads, *before.profile.datasets, *record.profile.datasets}:
-                self.tasks.look_at_readers(name)
+                self.tasks.enqueue_readers(name)
         if (None if before is None else before.owner) != record.owner:
             self.runs.count_again(record.name)
         self.queue.reopen()
@@ -134,12 +134,12 @@ class State:
         """Remove a pipeline that is no longer in the catalog. Reruns of its runs are refused now."""
         self.catalog.forget(name)
         self.runs.last_success.pop(name, None)
-        self.commands.look_at_reruns()
+        self.commands.enqueue_reruns()
 
     def put_intervals(self, name: PipelineName, index: IntervalIndex | None) -> None:
         """Replace the index of a pipeline's data intervals, for which tasks wait; None: there is no index."""
         self.catalog.put_intervals(name, index)
-        self.tasks.look_at_awaiting(name)
+        self.tasks.enqueue_awaiting(name)
 
     def run_built(self, key: Key, built: Built) -> None:
         """Record that a run is built, or cannot be built."""
@@ -240,7 +240,7 @@ class State:
                 self._put_dataset(dataset)
             case w.RemoveDatasetRecord(dataset):
                 self.catalog.datasets.pop(dataset.name, None)
-                self.tasks.look_at_readers(dataset.name)
+                self.tasks.enqueue_readers(dataset.name)
             case w.PutDue(pipeline, due, _):
                 self.catalog.put_due(pipeline, due)
             case w.PutBackfill(backfill, _):
@@ -261,23 +261,23 @@ class State:
                 self.alerts.forget(alert_id)
             case w.PutHealth(health, _):
                 self.alerts.health[health.name] = health
-                self.catalog.look_at_deadline(health.name)
+                self.catalog.enqueue_deadline(health.name)
             case w.RemoveHealth(name):
                 self.alerts.health.pop(name, None)
 
     def _put_dataset(self, dataset: Dataset) -> None:
         self.catalog.datasets[dataset.name] = dataset
         self.runs.note_number(dataset)
-        self.tasks.look_at_readers(dataset.name)
-        self.catalog.look_at_freshness(dataset.name)
-        self.catalog.look_at_consumers(dataset.name)
+        self.tasks.enqueue_readers(dataset.name)
+        self.catalog.enqueue_freshness(dataset.name)
+        self.catalog.enqueue_consumers(dataset.name)
         if dataset.removing:
-            self.commands.look_at_removals(dataset.name)
+            self.commands.enqueue_removals(dataset.name)
 
     def _put_run(self, run: Run, now: Instant) -> None:
         self.runs.put(run, now)
         if run.state.is_final:
-            self.catalog.look_at_consumer(run.pipeline)
+            self.catalog.enqueue_consumer(run.pipeline)
 
     def keep_from(self, before: State) -> None:
         """Copy from `before` what ZooKeeper does not have, before everything is read again."""
@@ -331,9 +331,9 @@ class State:
         if key.kind == "alert" and until.at is None:
             self.alerts.outbox.hold(key.name)
         if until.at is not None:
-            self.work.look_at(key, until.at)
+            self.work.add_at(key, until.at)
         if until.after_s is not None:
-            self.work.look_after(key, until.after_s)
+            self.work.add_after(key, until.after_s)
 
     def wake(self, now: Instant) -> None:
         """Queue the keys of due timers.

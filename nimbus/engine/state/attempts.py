@@ -182,7 +182,7 @@ class OpenAttempts:
     def await_back_offs(self) -> None:
         """Set timers for the ends of all workers' back-offs."""
         for worker, found in self.workers.refusals.items():
-            self._work.look_at(Key("worker", worker), found.until)
+            self._work.add_at(Key("worker", worker), found.until)
 
     def keep_open(self) -> None:
         """Drop the silence of attempts that are not open any more."""

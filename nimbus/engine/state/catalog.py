@@ -32,7 +32,7 @@ class Catalog:
         self.fresh_by: defaultdict[DatasetName, set[PipelineName]] = defaultdict(set)
         """Pipelines that say how fresh a dataset must be."""
         self.due: dict[PipelineName, Due] = {}
-        self.looked: dict[PipelineName, KnownLacks] = {}
+        self.lacks: dict[PipelineName, KnownLacks] = {}
         """The facts of the last look at a consumer that found no target to start: only what has changed since
         is looked at again."""
         self._consumers: defaultdict[DatasetName, set[PipelineName]] = defaultdict(set)
@@ -59,7 +59,7 @@ class Catalog:
         for name in names:
             self._builds.results.pop(Key("pipeline", name), None)
             self._work.add(Key("pipeline", name))
-        self._look_at_backfills(names)
+        self._enqueue_backfills(names)
 
     def team_of(self, pipeline: PipelineName) -> str:
         """The owner of a pipeline; empty: it has none."""
@@ -82,16 +82,16 @@ class Catalog:
         self._watch_datasets(before, record)
         self.pipelines[record.name] = record
         self._work.add(Key("pipeline", record.name))
-        self.look_at_deadline(record.name)
-        self._look_at_backfills({record.name})
+        self.enqueue_deadline(record.name)
+        self._enqueue_backfills({record.name})
 
-    def look_at_deadline(self, name: PipelineName) -> None:
+    def enqueue_deadline(self, name: PipelineName) -> None:
         """Queue a pipeline with a deadline."""
         record = self.pipelines.get(name)
         if record is not None and record.profile.deadline is not None:
             self._work.add(Key("deadline", name))
 
-    def look_at_freshness(self, name: DatasetName) -> None:
+    def enqueue_freshness(self, name: DatasetName) -> None:
         """Queue a dataset that must be fresh."""
         if name in self.fresh_by:
             self._work.add(Key("fresh", name))
@@ -103,7 +103,7 @@ class Catalog:
         if record is not None:
             for name in record.profile.fresh:
                 self.fresh_by[name].add(record.name)
-                self.look_at_freshness(name)
+                self.enqueue_freshness(name)
 
     def forget(self, name: PipelineName) -> None:
         """Remove a pipeline that is no longer in the catalog."""
@@ -125,17 +125,17 @@ class Catalog:
         for read in () if due is None else due.reads:
             self._consumers[read.dataset].add(name)
         if due is None:
-            self.looked.pop(name, None)
+            self.lacks.pop(name, None)
         else:
             self.due[name] = due
-        self.look_at_consumer(name)
+        self.enqueue_consumer(name)
 
-    def look_at_consumers(self, dataset: DatasetName) -> None:
+    def enqueue_consumers(self, dataset: DatasetName) -> None:
         """Queue the consumers that read a dataset: their inputs may be complete now."""
         for name in self._consumers.get(dataset, ()):
-            self.look_at_consumer(name)
+            self.enqueue_consumer(name)
 
-    def look_at_consumer(self, name: PipelineName) -> None:
+    def enqueue_consumer(self, name: PipelineName) -> None:
         """Queue a pipeline that starts by data."""
         if name in self.due and name in self.pipelines:
             self._work.add(Key("pipeline", name))
@@ -159,7 +159,7 @@ class Catalog:
         self._builds.forget(key)
         self._work.forget(key)
 
-    def _look_at_backfills(self, pipelines: Collection[PipelineName]) -> None:
+    def _enqueue_backfills(self, pipelines: Collection[PipelineName]) -> None:
         for name in pipelines:
             for backfill in sorted(self._backfills_of.get(name, ())):
                 self._work.add(Key("backfill", backfill))
@@ -170,7 +170,7 @@ class Catalog:
             self.intervals.pop(name, None)
         else:
             self.intervals[name] = index
-        self.look_at_deadline(name)
+        self.enqueue_deadline(name)
 
     def put_quarantine(self, quarantined: Mapping[PipelineName, str]) -> None:
         """Replace the set of quarantined pipelines."""
@@ -178,4 +178,4 @@ class Catalog:
         self.quarantined = dict(quarantined)
         for name in changed & self.pipelines.keys():
             self._work.add(Key("pipeline", name))
-        self._look_at_backfills(changed)
+        self._enqueue_backfills(changed)

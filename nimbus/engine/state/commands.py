@@ -141,24 +141,24 @@ class Commands:
         if Key("command", command) in self._work.parked or command not in self.waiting:
             return
         self.lines.join(self.waiting[command])
-        self._look_at(command)
+        self._enqueue(command)
 
     def leave_lines(self, command: CommandId) -> None:
         """Remove a command from its lines, and queue the commands that are first now."""
         for first in self.lines.leave(self.waiting[command]):
-            self._look_at(first)
+            self._enqueue(first)
 
-    def look_at_reruns(self, of: RunId | None = None) -> None:
+    def enqueue_reruns(self, of: RunId | None = None) -> None:
         """Queue commands that repeat a run; None: all of them, as they are in no line."""
         commands = chain.from_iterable(self._reruns.values()) if of is None else self._reruns.get(of, ())
         for command in commands:
             if Key("command", command) not in self._work.parked:
-                self._look_at(command)
+                self._enqueue(command)
 
-    def _look_at(self, command: CommandId) -> None:
+    def _enqueue(self, command: CommandId) -> None:
         self._work.add(Key("command", command), urgent=is_urgent(self.waiting[command].command))
 
-    def look_at_removals(self, dataset: DatasetName) -> None:
+    def enqueue_removals(self, dataset: DatasetName) -> None:
         """Queue commands that remove a dataset."""
         for command, queued in self.waiting.items():
             if isinstance(queued.command, RemoveDataset) and queued.command.dataset == dataset:
@@ -194,7 +194,7 @@ class Commands:
         if self.releases.finish(release, result):
             first = self.lines.first(release.pipeline)
             if first is not None:
-                self._look_at(first)
+                self._enqueue(first)
 
     def stored_for(self, command: CommandId, answer: Refusal | tuple[Version, ...] | None) -> None:
         """Record that what a command needs is stored, or refused."""

@@ -180,7 +180,7 @@ class Runs:
             self._work.add(Key("late", run.id))
         if before is None or _where(before) != _where(run):
             self._work.add(Key("run", run.id))
-            self._look_at_all_open(run)
+            self._enqueue_open(run)
         self._put_tasks(before, run, now, slots)
 
     def count_again(self, pipeline: PipelineName) -> None:
@@ -244,10 +244,10 @@ class Runs:
                 elif self._needs[run.id].met(name):  # at once: nothing begins any more
                     self._tasks.put(run, task)
                 if is_under_way(task):
-                    self._look_at_children(run, task)
+                    self._enqueue_children(run, task)
             self._put_ready(run, may_begin)
 
-    def _look_at_all_open(self, run: Run) -> None:
+    def _enqueue_open(self, run: Run) -> None:
         if run.verdict is None:
             return  # nothing must stop
         for attempt in run.open_attempts():
@@ -255,7 +255,7 @@ class Runs:
                 self._work.add(Key.of_attempt(attempt))
         for task in run.tasks.in_order():
             if is_under_way(task) and must_stop(run, task.spec.name):
-                self._look_at_children(run, task)
+                self._enqueue_children(run, task)
 
     def _put_task(
         self,
@@ -288,7 +288,7 @@ class Runs:
             for name in needs.ended(task.spec.name):
                 self._tasks.put(run, run.tasks[name])
 
-    def _look_at_children(self, run: Run, task: TaskRun) -> None:
+    def _enqueue_children(self, run: Run, task: TaskRun) -> None:
         """Queue a task that waits for child runs, and these runs, which follow their parent."""
         self._work.add(Key("children", run.id, task.spec.name))
         for index in () if task.children is None else task.children.having(ItemState.OPEN):
@@ -309,11 +309,11 @@ class Runs:
             known = self.last_success.get(run.pipeline, run.finished_at)
             self.last_success[run.pipeline] = max(known, run.finished_at)
         self._work.add(Key("finished", run.id))
-        self._commands.look_at_reruns(run.id)
-        self._tasks.look_at_awaiting(run.pipeline)
+        self._commands.enqueue_reruns(run.id)
+        self._tasks.enqueue_awaiting(run.pipeline)
         for read in run.reads:
             if read.new:  # what it has pinned is read, or still new
-                self._tasks.look_at_readers(read.dataset)
+                self._tasks.enqueue_readers(read.dataset)
         if run.parent is not None:
             self._work.add(Key("child", run.parent.run, run.parent.task, run.parent.index))
 

@@ -74,7 +74,7 @@ class WaitingTasks:
         else:
             self._put_queue_timeout(run.id, task, queue_ends_at(run, task))
             if (moment := not_before(run, task)) is not None:
-                self._work.look_at(key, moment)
+                self._work.add_at(key, moment)
             else:
                 self.add_ready(run.id, task.spec.name)
 
@@ -85,7 +85,7 @@ class WaitingTasks:
         if due is None:
             self._work.forget(key)
         else:
-            self._work.look_at(key, due)
+            self._work.add_at(key, due)
 
     def put_wait(self, run: Run, spec: TaskSpec, *, waits: bool) -> None:
         """Watch, or no longer watch, what a task waits for that no worker runs."""
@@ -105,7 +105,7 @@ class WaitingTasks:
         if not faults_of(spec.waits_for, spec.args) and (probes := probes_of(spec.waits_for, spec.args)):
             self.probes.want(key, probes, gives_up_at(run, run.tasks[spec.name]))
 
-    def look_at_awaiting(self, name: PipelineName) -> None:
+    def enqueue_awaiting(self, name: PipelineName) -> None:
         """Queue the tasks that wait for runs of a pipeline."""
         for key in sorted(self._awaiting.get(name, ())):
             self._work.add(key)
@@ -133,7 +133,7 @@ class WaitingTasks:
         else:
             self._ready.add(run, task)
 
-    def look_at_readers(self, dataset: DatasetName) -> None:
+    def enqueue_readers(self, dataset: DatasetName) -> None:
         """Queue the ready tasks that wait for a dataset."""
         for key in sorted(self._reading.get(dataset, ())):
             self._work.add(key)
@@ -158,7 +158,7 @@ class WaitingTasks:
         """Look for the versions that a task reads again at a time of the clock that counts suspend."""
         key = Key("pins", run, task)
         if self.pins.finish(key, None):
-            self._work.look_after(key, again_s)
+            self._work.add_after(key, again_s)
 
     def task_rendered(self, run: RunId, task: TaskName, result: TaskSpec | Refusal | None) -> None:
         """Record the result of rendering; None: it failed for now, and is tried again."""

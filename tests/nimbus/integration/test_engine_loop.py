@@ -464,7 +464,7 @@ def test_a_run_that_cannot_be_built_now_is_set_aside_and_tried_again(bench: Benc
 
     ours.apply((BuildingFailed(asked.key, asked.draft, StoreUnavailableError("it is away")),))
     paused = bench.submit(PausePipeline(pipeline=other))
-    ours.look((CommandsChanged(),))
+    ours.read_changes((CommandsChanged(),))
     ours.decide()
 
     assert effects == [asked], "not at once, for ever"

@@ -215,7 +215,7 @@ def test_news_of_a_driver_that_waits_are_written_into_the_beat_that_stands(
 
     monkeypatch.setattr(cluster.bench.board, "heartbeat", counted)
     words = (DriverStatus(DriverState.WAITING, f"{number} wait") for number in looks)
-    monkeypatch.setattr(cluster.manager, "look", lambda _: next(words))
+    monkeypatch.setattr(cluster.manager, "probe", lambda _: next(words))
     cluster.manager.full = True
     cluster.worker()
     waiting(cluster, until_it_runs=False)
@@ -232,7 +232,7 @@ def test_manager_that_raises_is_one_that_cannot_tell(
     def raises(_: str) -> DriverStatus:
         raise TargetError("its token cannot be read")
 
-    monkeypatch.setattr(cluster.manager, "look", raises)
+    monkeypatch.setattr(cluster.manager, "probe", raises)
     cluster.manager.full = True
     cluster.worker()
     waiting(cluster, until_it_runs=False)

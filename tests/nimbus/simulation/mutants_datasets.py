@@ -57,7 +57,7 @@ def success_publishes_again_with_each_change_of_its_run() -> Iterator[None]:
 @mutant
 def readers_are_not_told_of_a_publication() -> Iterator[None]:
     """AF 52711: all inputs are updated, and nothing starts."""
-    with replaced(WaitingTasks, look_at_readers=lambda _self, _dataset: None):
+    with replaced(WaitingTasks, enqueue_readers=lambda _self, _dataset: None):
         yield
 
 

@@ -119,7 +119,7 @@ def leader_does_not_read_what_is_due() -> Iterator[None]:
 @mutant
 def end_of_a_run_wakes_no_target() -> Iterator[None]:
     """AF 56050: what changed during a run waits for the next change."""
-    with replaced(Catalog, look_at_consumer=lambda _self, _name: None):
+    with replaced(Catalog, enqueue_consumer=lambda _self, _name: None):
         yield
 
 

@@ -355,7 +355,7 @@ def attempts_that_last_are_not_looked_at() -> Iterator[None]:
     def forget(self: Any, now_s: float) -> None:
         self._young = {attempt: grown_s for attempt, grown_s in self._young.items() if grown_s > now_s}
 
-    with replaced(LeaderTerm, _look_at_grown=forget):
+    with replaced(LeaderTerm, _read_grown=forget):
         yield
 
 
@@ -484,7 +484,7 @@ def one_thing_that_is_there_is_enough() -> Iterator[None]:
 @mutant
 def ends_of_others_are_not_heard() -> Iterator[None]:
     """DS 16285, 3973: the condition of a waiting task is met, but it still waits, without another check."""
-    with replaced(WaitingTasks, look_at_awaiting=lambda *_args: None):
+    with replaced(WaitingTasks, enqueue_awaiting=lambda *_args: None):
         yield
 
 

@@ -150,11 +150,11 @@ def test_changed_attempts_are_read_a_few_at_a_time_and_each_once(
         DictLeaderStore, "read_ends", lambda store, some: read.append(some) or original(store, some)
     )
 
-    bench.term.look([AttemptChanged(attempt) for attempt in (*attempts, *attempts)])
+    bench.term.read_changes([AttemptChanged(attempt) for attempt in (*attempts, *attempts)])
     assert [len(some) for some in read] == [MAX_TOGETHER]
     while bench.term.has_more():
         bench.term.decide()
-        bench.term.look(())
+        bench.term.read_changes(())
 
     assert sorted(attempt for some in read for attempt in some) == sorted(attempts)
     assert bench.run().tasks.count(TaskState.SUCCEEDED) == WIDE

@@ -14,10 +14,7 @@ from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import CommandId, PipelineName
 from nimbus.domain.wording import counted
 from nimbus.engine.decision import Answer, Decision, Done, NoDecision
-from nimbus.engine.rules.commands.backfills import (
-    controlled,
-    created,
-)
+from nimbus.engine.rules.commands.backfills import controlled, created
 from nimbus.engine.rules.commands.checks import check_access, check_unchanged
 from nimbus.engine.rules.commands.datasets import dataset_changed
 from nimbus.engine.rules.commands.pipelines import pipeline_changed
@@ -46,9 +43,14 @@ def answer_command(state: State, command: CommandId, instant: Instant) -> Answer
     if not state.commands.lines.is_first(queued):
         return NoDecision()
     try:
-        return _answer(state, queued, now)
+        check_unchanged(state, queued)
+        done = _carried_out(state, queued, now)
     except RefusedError as exc:
         return _consumed(state, queued, now, code=exc.code, message=str(exc))
+    if not isinstance(done, tuple):
+        return done
+    message, writes = done
+    return _consumed(state, queued, now, message=message, writes=writes)
 
 
 def _withdrawn(
@@ -68,15 +70,6 @@ def refuse_command(state: State, queued: c.QueuedCommand, code: str, why: str, n
     done = queued.command.queued if isinstance(queued.command, c.ActOnSelection) else 0
     what = f"ended after {counted(done, 'command')}" if done else "could not be done, and changed nothing"
     return _consumed(state, queued, now, code=code, message=f"it {what}: {why}")
-
-
-def _answer(state: State, queued: c.QueuedCommand, now: datetime) -> Answer:
-    check_unchanged(state, queued)
-    done = _carried_out(state, queued, now)
-    if not isinstance(done, tuple):
-        return done
-    message, writes = done
-    return _consumed(state, queued, now, message=message, writes=writes)
 
 
 def _carried_out(  # noqa: C901 - one branch for each group of commands
@@ -146,26 +139,11 @@ def _consumed(
     code: str = "ok",
     writes: tuple[w.Write, ...] = (),
 ) -> Decision:
-    """The end of a command: one transaction removes it, writes its outcome and does its changes."""
-    outcome = _outcome_of(state, queued, code=code, message=message, now=now)
-    return Decision(
-        name="command_accepted" if outcome.accepted else "command_refused",
-        writes=(*writes, w.ConsumeCommand(outcome)),
-        about={
-            "command": queued.id,
-            "type": queued.command.type,
-            "by": queued.submitted_by,
-            "code": code,
-            "message": message,
-        },
-    )
+    """The end of a command: one transaction removes it, writes its outcome and does its changes.
 
-
-def _outcome_of(
-    state: State, queued: c.QueuedCommand, *, code: str, message: str, now: datetime
-) -> c.CommandOutcome:
-    """The outcome of a command; every code except `ok` is a refusal."""
-    return c.CommandOutcome(
+    Every code except `ok` is a refusal.
+    """
+    outcome = c.CommandOutcome(
         command=queued.id,
         accepted=code == "ok",
         code=code,
@@ -179,6 +157,17 @@ def _outcome_of(
         submitted_by=queued.submitted_by,
         asked_by=queued.asked_by,
         key=queued.key,
+    )
+    return Decision(
+        name="command_accepted" if outcome.accepted else "command_refused",
+        writes=(*writes, w.ConsumeCommand(outcome)),
+        about={
+            "command": queued.id,
+            "type": queued.command.type,
+            "by": queued.submitted_by,
+            "code": code,
+            "message": message,
+        },
     )
 
 
