@@ -7,13 +7,12 @@ import secrets
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import structlog
 from prometheus_client import CollectorRegistry
 
-from blobsync import Readiness, ReplicaBoard, Syncer
+from blobsync import Readiness, ReplicaBoard
 from leader import (
     ElectionConfig,
     ElectorSetup,
@@ -89,9 +88,6 @@ from nimbus.web.app import add_pages
 from nimbus.worker.attempt.connections import open_data
 from nimbus.worker.host.identity import host_id, hostname
 from nimbus.worker.secrets import resolve
-
-if TYPE_CHECKING:
-    from nimbus.worker.worker import Worker
 
 _log = structlog.get_logger(__name__)
 
@@ -266,7 +262,12 @@ def build_parts(resources: Resources, has_sentinel: Callable[[], bool] = lambda:
     garbage = GarbageMetrics(registry)
     collector = build_collector(resources, garbage, leads=late.leads)
     add_purges(collector, resources, garbage, late.leads, registrations.data_mark)
-    embedded = settings.worker.embedded
+    worker = None
+    if settings.worker.embedded:
+        from nimbus.bootstrap.worker import build_worker  # a scheduler without a worker needs less memory
+
+        metrics = WorkerMetrics(registry)
+        worker = build_worker(resources, syncer, registrations, metrics, scheduler_id=identity.id)
     return Parts(
         session=session,
         syncer=syncer,
@@ -284,21 +285,8 @@ def build_parts(resources: Resources, has_sentinel: Callable[[], bool] = lambda:
             settings.scheduler.port,
             tls=None if tls is None else tls.context,
         ),
-        worker=_worker(resources, syncer, registrations, registry, identity) if embedded else None,
+        worker=worker,
     )
-
-
-def _worker(
-    resources: Resources,
-    syncer: Syncer,
-    registrations: TreeRegistrations,
-    registry: CollectorRegistry,
-    identity: Identity,
-) -> Worker:
-    from nimbus.bootstrap.worker import build_worker  # a scheduler without a worker needs less memory
-
-    metrics = WorkerMetrics(registry)
-    return build_worker(resources, syncer, registrations, metrics, scheduler_id=identity.id)
 
 
 def _changes(resources: Resources) -> ChangeFeed:

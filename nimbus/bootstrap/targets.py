@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from nimbus.worker.targets import SparkTarget, TargetError, TargetKind
 
 if TYPE_CHECKING:
     from nimbus.worker.application.executor import ClusterTarget
+    from nimbus.worker.application.manager import ClusterManager
     from nimbus.worker.application.spark_client import SparkClient
 
 _KUBERNETES = "spark.kubernetes"
@@ -117,52 +119,34 @@ def clusters(
     def endpoints_of(target: Target) -> Callable[[], Sequence[str]]:
         return lambda: list(target.schedulers) or [scheduler.address for scheduler in schedulers()]
 
-    def standalone(target: SparkTarget) -> ClusterTarget:
-        pages = configured[target.name].pages
-        return ClusterTarget(
-            name=target.name,
-            manager=StandaloneManager(target.master, target.rest, version("pyspark"), target.token, pages),
-            endpoints=endpoints_of(configured[target.name]),
-            environment=target.env,
-            queue_timeout_s=configured[target.name].queue_timeout.total_seconds(),
+    found: dict[str, ClusterTarget] = {}
+    for name, target in targets.items():
+        settings = configured[name]
+        build = partial(
+            ClusterTarget,
+            name=name,
+            endpoints=endpoints_of(settings),
+            queue_timeout_s=settings.queue_timeout.total_seconds(),
         )
-
-    def yarn(target: SparkTarget) -> ClusterTarget:
-        return ClusterTarget(
-            name=target.name,
-            manager=YarnManager(
-                target.rest, _client(target, worker, of_yarn.VARIABLES), hadoop_user(target.env)
-            ),
-            endpoints=endpoints_of(configured[target.name]),
-            queue_timeout_s=configured[target.name].queue_timeout.total_seconds(),
-            driver_id=CONTAINER_VARIABLE,
-        )
-
-    def kubernetes(target: SparkTarget) -> ClusterTarget:
-        namespace = configured[target.name].namespace
-        return ClusterTarget(
-            name=target.name,
-            manager=KubernetesManager(
-                _client(target, worker, of_kubernetes.VARIABLES),
-                KubernetesApi(target.master, namespace, target.ca_file, target.token),
-                namespace,
-            ),
-            endpoints=endpoints_of(configured[target.name]),
-            queue_timeout_s=configured[target.name].queue_timeout.total_seconds(),
-            driver_id=NAME_VARIABLE,
-            keeps_ended=True,
-        )
-
-    made = {
-        TargetKind.STANDALONE: standalone,
-        TargetKind.YARN: yarn,
-        TargetKind.KUBERNETES: kubernetes,
-    }
-    return {
-        name: made[target.kind](target)
-        for name, target in targets.items()
-        if target.kind in made and (target.rest or target.kind is TargetKind.KUBERNETES)
-    }
+        manager: ClusterManager
+        match target.kind:
+            case TargetKind.STANDALONE if target.rest:
+                manager = StandaloneManager(
+                    target.master, target.rest, version("pyspark"), target.token, settings.pages
+                )
+                found[name] = build(manager=manager, environment=target.env)
+            case TargetKind.YARN if target.rest:
+                client = _client(target, worker, of_yarn.VARIABLES)
+                manager = YarnManager(target.rest, client, hadoop_user(target.env))
+                found[name] = build(manager=manager, driver_id=CONTAINER_VARIABLE)
+            case TargetKind.KUBERNETES:
+                client = _client(target, worker, of_kubernetes.VARIABLES)
+                api = KubernetesApi(target.master, settings.namespace, target.ca_file, target.token)
+                manager = KubernetesManager(client, api, settings.namespace)
+                found[name] = build(manager=manager, driver_id=NAME_VARIABLE, keeps_ended=True)
+            case TargetKind.LOCAL | TargetKind.CONNECT | TargetKind.STANDALONE | TargetKind.YARN:
+                pass  # it takes no drivers
+    return found
 
 
 def _client(target: SparkTarget, worker: Worker, variables: str) -> SparkClient:

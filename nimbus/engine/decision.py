@@ -189,7 +189,6 @@ class NoDecision:
     """Nothing to decide about a key before `at` or `after_s`; with neither, before a change."""
 
     at: datetime | None = None
-    """Time of the wall clock."""
     after_s: float | None = None
     """Time of the clock that counts suspend."""
     gates: tuple[Gate, ...] = ()

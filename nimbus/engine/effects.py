@@ -1,10 +1,7 @@
 """Effects of decisions: slow work on separate threads, whose outcome is sent to the engine as events.
 
-Thread pools: `nimbus-archive-runs` (finished runs) and `nimbus-archive` (all else that history keeps) wait
-for S3 without limit; `nimbus-prepare` fetches releases for commands; `nimbus-build` builds runs, and `nimbus-
-render` renders ready tasks; `nimbus-probe` and, for files, `nimbus-probe-files` look up data, versions of
-datasets, and items in files of outputs. Alerts, traces and lineage have their own threads, see
-`nimbus.engine.sending`. No pool blocks the engine or another pool.
+No pool of threads (docs/threads.md) blocks the engine or another pool. Those of the archive wait for S3
+without limit. Alerts, traces and lineage have their own threads, see `nimbus.engine.sending`.
 """
 
 from __future__ import annotations
@@ -113,21 +110,26 @@ class Effects:
         """Probes that are queued or under way. Single calls of a set are atomic."""
         self._sender = sender
         self._exports = exports
-        """Exports of traces and lineage; None: neither is sent."""
         self._resign = resign
         self._enqueue = enqueue
         self._stopping = threading.Event()
         self._failures = 0
         """Failed tries of the archive since its last success. Two at once may count as one."""
-        self._archive_runs = ThreadPoolExecutor(RUNS_AT_ONCE, thread_name_prefix="nimbus-archive-runs")
-        self._archive = ThreadPoolExecutor(1, thread_name_prefix="nimbus-archive")
-        self._prepare = ThreadPoolExecutor(PREPARED_AT_ONCE, thread_name_prefix="nimbus-prepare")
-        self._build = ThreadPoolExecutor(1, thread_name_prefix="nimbus-build")
-        self._render = ThreadPoolExecutor(1, thread_name_prefix="nimbus-render")
-        self._resignation = ThreadPoolExecutor(1, thread_name_prefix="nimbus-resign")
-        self._probe_pool = ThreadPoolExecutor(PROBES_AT_ONCE, thread_name_prefix="nimbus-probe")
-        self._file_pool = ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="nimbus-probe-files")
+        self._pools: list[ThreadPoolExecutor] = []
+        self._archive_runs = self._pool("archive-runs", RUNS_AT_ONCE)
+        self._archive = self._pool("archive")
+        self._prepare = self._pool("prepare", PREPARED_AT_ONCE)
+        self._build = self._pool("build")
+        self._render = self._pool("render")
+        self._resignation = self._pool("resign")
+        self._probe_pool = self._pool("probe", PROBES_AT_ONCE)
+        self._file_pool = self._pool("probe-files", FILES_AT_ONCE)
         """A separate pool: a shared folder whose server is down can block its threads for long."""
+
+    def _pool(self, name: str, threads: int = 1) -> ThreadPoolExecutor:
+        pool = ThreadPoolExecutor(threads, thread_name_prefix=f"nimbus-{name}")
+        self._pools.append(pool)
+        return pool
 
     def start(self, effect: d.Effect) -> None:  # noqa: C901 - one branch for each kind of effect
         """Start one effect."""
@@ -162,16 +164,7 @@ class Effects:
     def close(self) -> None:
         """Drop waiting effects. The next leader archives the runs that are not archived yet."""
         self._stopping.set()
-        for pool in (
-            self._archive_runs,
-            self._archive,
-            self._prepare,
-            self._build,
-            self._render,
-            self._resignation,
-            self._probe_pool,
-            self._file_pool,
-        ):
+        for pool in self._pools:
             pool.shutdown(wait=False, cancel_futures=True)
         self._sender.close()
         if self._exports is not None:

@@ -110,9 +110,7 @@ class _Foreseeing:
         self._queue = RunQueue(self._limits.get, max_running)
         self._ends: list[tuple[datetime, int, _Run]] = []
         self._open: defaultdict[PipelineName, deque[_Run]] = defaultdict(deque)
-        """Open runs, oldest first."""
         self._runs: dict[RunId, _Run] = {}
-        """Queued runs."""
         self._count = 0
 
     def all(self, schedules: Collection[Expected], after: datetime, until: datetime) -> Iterator[Forecast]:

@@ -1,7 +1,6 @@
 """What effects look up in history, and in outputs of earlier attempts. On their threads.
 
-Ended runs that others reuse; versions that reads pin, or that a withdrawal publishes again; whether a run may
-be purged; the items of `for_each` in files of outputs.
+Runs that others reuse; versions that reads pin, or that a withdrawal publishes again; purges; `for_each`.
 """
 
 from __future__ import annotations

@@ -58,7 +58,6 @@ class _Accepted(NamedTuple):
     key: Key
     decision: Decision
     moved: Sequence[tuple[Run | None, Run]]
-    """Runs before and after."""
 
 
 class LeaderTerm(StateReader):
@@ -212,7 +211,6 @@ class LeaderTerm(StateReader):
             self._accept(key, decision, now)
 
     def _write(self, decision: Decision) -> None:
-        """Apply the writes of one decision in their own transaction."""
         alone = self._store.begin()
         alone.add(decision.writes)
         alone.commit()

@@ -46,7 +46,6 @@ REPORT_EVERY_S = 1.0
 END_NOTED_WITHIN_S = 1.0
 """How long a leader that hands over waits until the end of its term is recorded."""
 PATIENCE_S = 0.5
-"""Pause after ZooKeeper did not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +90,6 @@ class Engine:
         self._elected_at = 0.0
         """When the last term began, by `Clock.elapsed_s`. The next two attributes use the same clock."""
         self._counted_at = -COUNT_EVERY_S
-        """When the cluster was last counted for gauges."""
         self._reported_at = -REPORT_EVERY_S
         self._wanted: tuple[WantedSlots, ...] | None = None
         """As counted last in this term."""
@@ -264,7 +262,6 @@ class Engine:
         return LONGEST_WAIT_S if idle_s is None else min(max(0.0, idle_s), LONGEST_WAIT_S)
 
     def _count(self, term: LeaderTerm) -> None:
-        """Set the gauges of the whole cluster, every COUNT_EVERY_S."""
         if self._clock.elapsed_s() < self._counted_at + COUNT_EVERY_S:
             return
         self._counted_at = self._clock.elapsed_s()

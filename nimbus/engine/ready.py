@@ -42,7 +42,7 @@ class Needs:
 Key = tuple[RunId, TaskName]
 
 
-class _Line(NamedTuple):
+class _TaskLine(NamedTuple):
     """Key of a line: tasks of a team that wait for the same need and gates. Most tasks have no gates."""
 
     want: Want
@@ -53,15 +53,13 @@ class _Line(NamedTuple):
         return self.want.need
 
 
-class Waiting(NamedTuple):
+class WaitingLine(NamedTuple):
     """Summary of a line: tasks that wait for the same need and gates."""
 
     first: Key
-    """The most urgent task."""
     oldest: Key
     """The task that has been ready for the longest time."""
     size: int
-    """Number of tasks."""
 
 
 class _Closed(NamedTuple):
@@ -69,9 +67,7 @@ class _Closed(NamedTuple):
 
     by: Key
     gates: tuple[Gate, ...]
-    """All gates that the task closed together."""
-    lines: set[_Line]
-    """Lines that wait at the gate."""
+    lines: set[_TaskLine]
 
 
 class ReadyTasks:
@@ -94,21 +90,19 @@ class ReadyTasks:
         self._part = part
         """The part of what a team wants that it has, by its weight."""
         self._wants: dict[tuple[str, Need, tuple[str, ...]], Want] = {}
-        self._tasks: dict[Key, tuple[_Line, TaskRank]] = {}
-        self._lines: dict[_Line, list[TaskRank]] = {}
+        self._tasks: dict[Key, tuple[_TaskLine, TaskRank]] = {}
+        self._lines: dict[_TaskLine, list[TaskRank]] = {}
         """Heaps of ranks. They may contain discarded tasks: only those in `_tasks` are valid."""
-        self._came: defaultdict[_Line, dict[Key, None]] = defaultdict(dict)
+        self._came: defaultdict[_TaskLine, dict[Key, None]] = defaultdict(dict)
         """The tasks of each line, in the order in which they became ready."""
-        self._heads: defaultdict[Want, list[tuple[TaskRank, _Line]]] = defaultdict(list)
+        self._heads: defaultdict[Want, list[tuple[TaskRank, _TaskLine]]] = defaultdict(list)
         """Heads of lines with open gates. May contain old entries: `_head_of` has the valid ones."""
-        self._head_of: dict[_Line, TaskRank] = {}
+        self._head_of: dict[_TaskLine, TaskRank] = {}
         self._closed: set[Need] = set()
         """Needs for which there was no worker since slots or workers last changed."""
         self._behind: dict[Gate, _Closed] = {}
         self._at_pools: Counter[str] = Counter()
-        """Number of tasks that use each pool."""
         self.of_team: Counter[str] = Counter()
-        """Number of tasks of each team."""
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -116,17 +110,17 @@ class ReadyTasks:
     def __contains__(self, task: Key) -> bool:
         return task in self._tasks
 
-    def lines(self) -> Iterator[Waiting]:
+    def lines(self) -> Iterator[WaitingLine]:
         """A summary of each line. The cost does not depend on the number of tasks."""
         for line, keys in self._came.items():
             if (head := self._head(line)) is not None:
-                yield Waiting(_key(head), next(iter(keys)), len(keys))
+                yield WaitingLine(_key(head), next(iter(keys)), len(keys))
 
     def add(self, run: Run, task: TaskRun) -> None:
         """Queue a task."""
         pools = tuple(sorted(task.spec.pools))
         takes = self._team_of(run.pipeline), need_of(task.spec), pools
-        line = _Line(self._wants.setdefault(takes, Want(*takes)), _gates(run, pools))
+        line = _TaskLine(self._wants.setdefault(takes, Want(*takes)), _gates(run, pools))
         rank = task_rank(run, task)
         self._closed.discard(line.need)
         for gate in line.gates:
@@ -221,7 +215,7 @@ class ReadyTasks:
         """Number of tasks that use a pool."""
         return self._at_pools[pool]
 
-    def _leave(self, task: Key, line: _Line) -> None:
+    def _leave(self, task: Key, line: _TaskLine) -> None:
         came = self._came[line]
         del came[task]
         self._at_pools.subtract(line.want.pools)
@@ -229,7 +223,7 @@ class ReadyTasks:
         if not came:
             del self._came[line]
 
-    def _promote(self, line: _Line) -> None:
+    def _promote(self, line: _TaskLine) -> None:
         """Put the first task of a line into the heap of its need."""
         rank = self._head(line)
         if rank is None and line not in self._head_of:
@@ -259,7 +253,11 @@ class ReadyTasks:
         return None
 
     def _move(
-        self, heads: list[tuple[TaskRank, _Line]], line: _Line, head: TaskRank | None, closed: Gate | None
+        self,
+        heads: list[tuple[TaskRank, _TaskLine]],
+        line: _TaskLine,
+        head: TaskRank | None,
+        closed: Gate | None,
     ) -> None:
         """Replace the first entry of `heads` by the line's head, or remove it."""
         if head is not None and closed is None:
@@ -273,7 +271,7 @@ class ReadyTasks:
         elif closed is not None:
             self._behind[closed].lines.add(line)
 
-    def _head(self, line: _Line) -> TaskRank | None:
+    def _head(self, line: _TaskLine) -> TaskRank | None:
         heap = self._lines[line]
         while heap and self._tasks.get(_key(heap[0])) != (line, heap[0]):
             heappop(heap)

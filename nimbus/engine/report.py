@@ -25,7 +25,7 @@ from nimbus.domain.runs.run import RunState
 from nimbus.domain.runs.task_run import TaskState
 from nimbus.domain.starts.admission import ENDED_BY_A_WORKER, Wait, WaitReason, admit, need_of, room_at_gates
 from nimbus.domain.starts.timing import waits_since
-from nimbus.engine.ready import Waiting
+from nimbus.engine.ready import WaitingLine
 from nimbus.engine.rules.schedules import pending
 from nimbus.engine.state import State
 from nimbus.engine.workers import ALL_SLOTS
@@ -41,7 +41,6 @@ MAX_FIRES = 200
 """Limit of pipelines with a due schedule that are examined; others are about as late."""
 _REASONS = (*WaitReason, ASSIGNABLE, NOT_ASKED)
 ALERT = "alert"
-"""The kind of an entry of the outbox."""
 _KEPT = (AlertState.WAITING, AlertState.SENDING, AlertState.NOT_DELIVERED)
 
 
@@ -89,7 +88,7 @@ def _ready(state: State, now: datetime) -> tuple[Counter[str], dict[str, float],
     return counts, waits_s, tuple(islice(lacking, MAX_NAMED))
 
 
-def _ready_since(state: State, line: Waiting) -> datetime:
+def _ready_since(state: State, line: WaitingLine) -> datetime:
     run_id, name = line.oldest
     run = state.runs.live[run_id]
     task = run.tasks[name]
@@ -161,7 +160,6 @@ def report(state: State, wanted: tuple[WantedSlots, ...] | None = None) -> Leade
 
 
 def _teams(state: State) -> Iterator[tuple[str, TeamUse]]:
-    """Teams that have or want something, in the order of their names."""
     slots, waiting = state.attempts.workers.held(ALL_SLOTS).held, state.ready.of_team
     pools, queued = state.attempts.pools.by_teams(), state.queue.queued_teams()
     for team in sorted({*slots, *waiting, *pools, *queued, *state.queue.teams()}):

@@ -14,7 +14,7 @@ from nimbus.domain.starts.places import TURN, Ranked, RunRank, in_pipeline, run_
 _Key = TypeVar("_Key")
 
 
-class _Line(NamedTuple):
+class _RunLine(NamedTuple):
     """Key of a line: runs that wait for the same places."""
 
     pipeline: PipelineName
@@ -57,13 +57,11 @@ class RunQueue:
         self._of_team: defaultdict[str, defaultdict[RunId, int]] = defaultdict(lambda: defaultdict(int))
         """The same by team. A tree with runs of two teams counts for both."""
         self._running: defaultdict[PipelineName, int] = defaultdict(int)
-        self._ranks: dict[RunId, tuple[_Line, RunRank]] = {}
-        self._lines: dict[_Line, list[RunRank]] = {}
-        self._backfills: dict[_Line, list[RunRank]] = {}
-        """Runs of backfills in `_lines`."""
-        self._since: defaultdict[_Line | str, int] = defaultdict(int)
-        """Number of started runs since the last one of a backfill, for each line and each team. It is reset
-        by a takeover."""
+        self._ranks: dict[RunId, tuple[_RunLine, RunRank]] = {}
+        self._lines: dict[_RunLine, list[RunRank]] = {}
+        self._backfills: dict[_RunLine, list[RunRank]] = {}
+        self._since: defaultdict[_RunLine | str, int] = defaultdict(int)
+        """Runs started since the last one of a backfill, for each line and team. A takeover resets it."""
         self._closed = True
         """True while no queued run can start, until a run or a limit changes."""
 
@@ -79,7 +77,7 @@ class RunQueue:
         if not may_start:
             return
         is_alone = run.parent is None and run.holds is Places.NONE and run.started_at is None
-        line = _Line(run.pipeline, None if is_alone else top_of(run), needs, run.holds)
+        line = _RunLine(run.pipeline, None if is_alone else top_of(run), needs, run.holds)
         rank = run_rank(run)
         self._ranks[run.id] = line, rank
         insort(self._lines.setdefault(line, []), rank)
@@ -96,7 +94,7 @@ class RunQueue:
             self._of_team[team][top] += 1
 
     def _count_start(self, run: Ranked) -> None:
-        for whose in (_Line(run.pipeline), self._team_of(run.pipeline)):
+        for whose in (_RunLine(run.pipeline), self._team_of(run.pipeline)):
             self._since[whose] = 0 if run.backfill is not None else self._since[whose] + 1
 
     def discard(self, run: RunId) -> None:
@@ -165,11 +163,11 @@ class RunQueue:
         """Teams that have or had runs under way."""
         return self._of_team.keys()
 
-    def _is_open(self, line: _Line) -> bool:
+    def _is_open(self, line: _RunLine) -> bool:
         has_room = self.has_room(line.pipeline, top=line.top, needs=line.needs, holds=line.holds)
         return has_room and not (line.top is None and self._is_held(line.pipeline))
 
-    def _head(self, line: _Line) -> RunId:
+    def _head(self, line: _RunLine) -> RunId:
         """The run of a line that starts next: its first, or, at a backfill's turn, its first backfill run."""
         turn = line in self._backfills and self._since[line] >= TURN - 1
         return (self._backfills if turn else self._lines)[line][0][-1]
@@ -189,7 +187,7 @@ def _take_one(counts: defaultdict[_Key, int], key: _Key) -> None:
         del counts[key]
 
 
-def _take_out(lines: dict[_Line, list[RunRank]], key: _Line, rank: RunRank) -> None:
+def _take_out(lines: dict[_RunLine, list[RunRank]], key: _RunLine, rank: RunRank) -> None:
     line = lines.get(key, [])
     place = bisect_left(line, rank)
     if line[place : place + 1] == [rank]:

@@ -1,8 +1,7 @@
 """Sends alerts, and traces and lineage of runs. Each target and each kind has its own thread.
 
-Traces and lineage are derived from a run's record in ZooKeeper and the version of it that was sent last. A
-run is removed from ZooKeeper only after everything is sent or given up (see `nimbus.engine.effects`). So a
-new leader sends what its predecessor may not have sent, under the same ids.
+Traces and lineage are derived from a run's record, which stays in ZooKeeper until everything is sent or given
+up. So a new leader sends what its predecessor may not have sent, under the same ids.
 """
 
 from __future__ import annotations
@@ -100,7 +99,6 @@ class RunExports:
         give_up_after: timedelta,
         metrics: ExportMetrics,
     ) -> None:
-        """`sinks`: the sinks by kind."""
         self._exports = [
             _Export(kind, sink, leads, clock, give_up_after, metrics) for kind, sink in sinks.items()
         ]
@@ -126,8 +124,6 @@ class RunExports:
 
 
 class _Countdown:
-    """Calls `done` after `count` calls of `one`."""
-
     def __init__(self, count: int, done: Done) -> None:
         self._lock, self._left, self._done = threading.Lock(), count, done
 
@@ -160,7 +156,6 @@ class _Export:
         self._sent: dict[RunId, Run] = {}
         """The version of each run that was accepted completely."""
         self._done: dict[RunId, Done] = {}
-        """Callbacks of finished runs."""
         self._queued: set[RunId] = set()
         self._trying: RunId | None = None
         """The run that is being tried, also during the pause after the try."""

@@ -44,7 +44,6 @@ class TermUpkeep:
         self._prune_due_s = clock.elapsed_s()
         self._archiving_outcomes = False
         self._archived_outcomes: tuple[CommandId, ...] = ()
-        """Outcomes to remove."""
         self._archived_terms: tuple[int, ...] = ()
         """Terms to remove. They are pruned once in a term, which adds only one."""
         self._terms_pruned = False
@@ -109,7 +108,6 @@ class TermUpkeep:
             self._terms.own = term
 
     def _prune_outcomes(self, now_s: float) -> None:
-        """Remove old outcomes after history has them."""
         if self._archived_outcomes:
             self._store.forget_outcomes(self._archived_outcomes)
             self._archived_outcomes = ()

@@ -69,11 +69,9 @@ class Workers:
     def __init__(self) -> None:
         self.registered: dict[WorkerId, WorkerInfo] = {}
         self.free = FreeWorkers()
-        """Registered workers with a free slot."""
         self.submitting = FreeWorkers()
         """Registered workers that may get drivers to submit to clusters."""
         self.refusals: Mapping[WorkerId, Refusals] = {}
-        """Workers that did not start their last attempts."""
         self._open_on: defaultdict[WorkerId, set[AttemptId]] = defaultdict(set)
         self._target_slots: Mapping[str, int] = {}
         self._jvm_releases: Collection[str] = frozenset()
@@ -199,5 +197,4 @@ class Workers:
         self.submitting.put(worker, rank_to_submit(worker, self._in_cluster[name], refused))
 
     def _busy(self, name: WorkerId) -> int:
-        """Slots that open attempts take."""
         return len(self.open_on(name)) - self._in_cluster.get(name, 0)

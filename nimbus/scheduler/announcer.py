@@ -1,8 +1,7 @@
 """Writes a record to the bucket of the releases that this scheduler has verified. Thread `nimbus-replicas`.
 
-A publisher reads the records before it activates (`nimbus pipeline publish --min-replicas`). A record is
-written when it changes, and regularly as a sign of life. It is removed when the scheduler stops. After a
-crash it expires by its age.
+A publisher reads the records before it activates (`nimbus pipeline publish --min-replicas`). A record is also
+a sign of life: it is removed when the scheduler stops, and expires by its age after a crash.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ class ReplicaAnnouncer(Follower):
         self._due_s = 0.0
 
     def _look_now(self) -> None:
-        """Write the record, if it has changed or is due."""
         self._pause_s = LONGEST_PAUSE_S  # also after a defect
         ready = _ready(self._readiness())
         now_s = self._clock.elapsed_s()

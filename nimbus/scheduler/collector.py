@@ -1,8 +1,7 @@
 """Starts collections of garbage when they are due. Thread `nimbus-collector`.
 
-On this disk, at even intervals. In the bucket, only while this scheduler leads: soon after it began to lead,
-because the time of the former leader's last collection is unknown, and then at even intervals. An extra
-collection does no harm: only the grace counts, and it is measured by records in the bucket.
+In the bucket only while this scheduler leads, and first soon after it began to lead, because the time of the
+former leader's last collection is unknown. An extra one does no harm: records in the bucket tell the grace.
 """
 
 from __future__ import annotations

@@ -218,7 +218,6 @@ def live_releases(state: TreeWholeState) -> frozenset[ReleaseRef]:
 
 
 def _of_children(live: Iterable[Run]) -> Iterator[ReleaseRef]:
-    """Releases of child runs that live runs may still start."""
     for run in live:
         for task in run.tasks.in_order():
             spec = task.spec.children

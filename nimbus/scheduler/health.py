@@ -43,7 +43,6 @@ class SyncRate:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._samples: deque[tuple[float, int]] = deque()
-        """Pairs of elapsed seconds and bytes fetched until then."""
 
     def left_s(self, progress: SyncProgress, elapsed_s: float) -> float | None:
         """Remaining whole seconds, at least one; None: nothing was fetched lately."""

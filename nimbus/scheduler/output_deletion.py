@@ -1,10 +1,8 @@
 """Deletes outputs: those of purged runs, and those of unsuccessful attempts, which no END names or ever will.
 
-An attempt that was fenced, failed during an upload, or went on as a zombie leaves such objects. No task reads
-them. They are recognised by the run's record, live or in history: a prefix of an unknown run may belong to
-something else, and stays. Thread `nimbus-collector` of the leader.
-
-S3 has no fencing tokens, so leadership is checked right before each request that deletes.
+An attempt that was fenced, failed during an upload, or went on as a zombie leaves such objects. The run's
+record tells them: a prefix of an unknown run may belong to something else, and stays. S3 has no fencing
+tokens, so leadership is checked right before each request that deletes. Thread `nimbus-collector`.
 """
 
 from __future__ import annotations
@@ -160,7 +158,6 @@ class LostOutputs:
         self._lost_since_s: dict[str, float] = {}
         """When this process first found each prefix lost."""
         self._run: tuple[RunId, Run | None] | None = None
-        """The run that was read last."""
 
     def collect(self, stopping: threading.Event) -> None:
         """Collect once. Expected errors are logged, not raised."""

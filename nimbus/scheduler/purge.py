@@ -1,12 +1,10 @@
 """Deletes logs, outputs and history of runs, by purge commands and by the `retention` settings.
 
 For each run, in this order: write a record of the purged parts, which readers respect from then on; check
-again whether other runs use the run; delete the parts; write a mark that all of them are deleted. So after an
-interrupted purge no reader finds a part of something, and the next purge finds the runs without a mark.
-
-The build of a rerun reads the record after its command was read, and the purge reads commands after the
-record was written. The leader does both, over one session, so at least one of them sees the other. Thread
-`nimbus-collector` of the leader.
+again whether other runs use the run; delete the parts; write a mark that all of them are deleted. So no
+reader finds a part of something, and the next purge finds the runs without a mark. The build of a rerun reads
+the record after its command, and the purge reads commands after it wrote the record, over one session of the
+leader: one of them sees the other. Thread `nimbus-collector`.
 """
 
 from __future__ import annotations
@@ -81,7 +79,6 @@ class _Tally:
     kept: int = 0
     failed: int = 0
     reached: RunPlace | None = None
-    """The last run that was handled."""
 
 
 class _NotLeadingError(Exception):

@@ -1,10 +1,7 @@
 """Assesses whether this scheduler may lead, from the required releases and what is on this disk.
 
 The guard's verdict and the registration follow from the same assessment, so a condition for leadership is
-added here, in `assess`. What it looks at is an argument, which both callers pass.
-
-The guard is called after we hold the lock and the epoch, and before leadership is confirmed. The election
-decides whether another scheduler leads instead, or this one despite the verdict.
+added here, in `assess`. The election decides whether this scheduler leads despite the guard's verdict.
 """
 
 from __future__ import annotations

@@ -76,12 +76,10 @@ def _forget_taken(known: MutableMapping[DatasetName, Dataset], record: PipelineR
 
 
 def _has_succeeded(was: TaskRun | None, task: TaskRun) -> bool:
-    """True when a task has succeeded between two versions of a run."""
     return task.state is TaskState.SUCCEEDED and (was is None or was.state is not TaskState.SUCCEEDED)
 
 
 def _published(run: Run, before: Run) -> Iterator[tuple[Publication, Version]]:
-    """What tasks publish that have succeeded between two versions of a run."""
     for was, task in run.tasks.changes_since(before.tasks):
         if task.spec.publishes and _has_succeeded(was, task):
             yield from published_by(run, task)

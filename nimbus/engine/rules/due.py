@@ -175,7 +175,6 @@ def _started(state: State, record: PipelineRecord, due: Due, found: DueTarget, n
 
 
 def _without_used(due: Due) -> Due:
-    """A consumer without the causes that concern nothing which is due."""
     if due.schedule is None:
         return due
     return replace(due, causes=tuple(cause for cause in due.causes if _concerns(due, cause, due.extents)))

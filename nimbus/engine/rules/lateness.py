@@ -46,7 +46,6 @@ def watch_deadline(state: State, name: PipelineName, now: datetime) -> Answer:
 
 
 def _is_watched(state: State, record: PipelineRecord) -> bool:
-    """True when the pipeline is active or paused, and a notification rule asks for `late`."""
     if record.state is PipelineState.INACTIVE:
         return False
     return any(AlertEvent.LATE in rule.on for rule in state.policy.alerts.of(record.profile.notify))
@@ -154,7 +153,6 @@ def fire_of(schedule: Schedule, deadline: time, at: datetime) -> datetime | None
 
 
 def _around(schedule: Schedule, deadline: time, moment: datetime) -> list[datetime]:
-    """The deadlines of the days around a moment, oldest first."""
     zone = ZoneInfo(schedule.timezone)
     day = moment.astimezone(zone).date()
     days = (day + timedelta(days=offset) for offset in range(-2, 3))

@@ -233,7 +233,6 @@ def _still_says(alert: Alert, now: datetime) -> bool:
 
 
 def _lost(before: Run | None, run: Run) -> dict[WorkerId, str]:
-    """Workers that lost attempts of a run, with the reasons."""
     lost = {}
     for was, task in run.tasks.changes_since(None if before is None else before.tasks):
         if was is None or was.open_attempt is None or not task.attempts:

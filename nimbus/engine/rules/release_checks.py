@@ -32,9 +32,7 @@ from nimbus.engine.state import State
 def prepared_release(state: State, release: ReleaseOf, owner: str | None) -> PipelineSpec | Answer:
     """A release's definition from this disk, or a decision to fetch it, or `NoDecision` while it is fetched.
 
-    `owner`: of its pipeline.
-
-    Raises RefusedError: the release is not available.
+    `owner`: of its pipeline. Raises RefusedError: the release is not available.
     """
     if release in state.commands.releases.under_way:
         return NoDecision()
@@ -68,7 +66,6 @@ def check_release(state: State, spec: PipelineSpec, owner: str | None) -> None:
 
 
 def _check_pools(state: State, spec: PipelineSpec) -> None:
-    """Raise RefusedError if a task uses a pool that does not exist."""
     for task in spec.tasks:
         for pool in sorted(task.pools.keys() - state.settings.pools.keys()):
             raise RefusedError(
@@ -79,7 +76,6 @@ def _check_pools(state: State, spec: PipelineSpec) -> None:
 
 
 def _check_targets(state: State, spec: PipelineSpec) -> None:
-    """Raise RefusedError if a notification rule names a target that this leader does not know."""
     for rule in spec.notify or ():
         if rule.to not in state.policy.alerts.targets:
             raise RefusedError(
@@ -90,14 +86,12 @@ def _check_targets(state: State, spec: PipelineSpec) -> None:
 
 
 def _check_variables(state: State, spec: PipelineSpec) -> None:
-    """Raise RefusedError if a template names a variable that the cluster does not have."""
     for name in spec.variables:
         if name not in state.settings.variables:
             raise RefusedError("unknown_variable", f"{unknown_variable(name)}.")
 
 
 def _check_calendars(spec: PipelineSpec) -> None:
-    """Raise RefusedError if a schedule names a calendar that neither the release nor the cluster has."""
     for one in spec.schedules:
         if one.calendar is not None and one.days is None:
             raise RefusedError(
@@ -174,7 +168,6 @@ def _check_cycles(state: State, spec: PipelineSpec) -> None:
 
 
 def _check_not_removed(state: State, datasets: Iterable[DatasetName]) -> None:
-    """Raise RefusedError if a command removes one of these datasets."""
     for name in sorted(set(datasets)):
         dataset = state.catalog.datasets.get(name)
         if dataset is not None and dataset.removing:
@@ -239,7 +232,6 @@ def check_reader(
 
 
 def _check_partitions(state: State, spec: PipelineSpec) -> None:
-    """Raise RefusedError if a dataset is published that is divided in another way."""
     of_tasks: Iterator[Publication | Accepted] = (one for task in spec.tasks for one in task.publishes)
     for one in chain(of_tasks, spec.accepts):
         known = state.catalog.datasets.get(one.dataset)

@@ -1,10 +1,7 @@
 """The leader's state, with the indexes for its rules. Only the engine thread changes it.
 
-`apply` applies a decision's writes, `put_*` applies records that were read. The cost depends only on the
-changed records. Each call puts the affected keys in the work queue.
-
-Each other module is a part that owns the records of one kind, and their indexes. `State` has what concerns
-several parts.
+`apply` applies a decision's writes, `put_*` records that were read. The cost depends only on the changed
+records, whose keys go to the work queue. Each other module owns the records of one kind.
 """
 
 from __future__ import annotations

@@ -57,7 +57,6 @@ class Outbox:
     def __init__(self) -> None:
         self._alerts: dict[str, Alert] = {}
         self._sending: dict[str, str] = {}
-        """Id of the alert that is claimed, by target."""
         self._waiting: defaultdict[str, dict[str, None]] = defaultdict(dict)
         """Ids of waiting alerts by target, oldest first."""
         self._held: defaultdict[str, dict[str, None]] = defaultdict(dict)
@@ -65,7 +64,6 @@ class Outbox:
         self._ended: dict[str, None] = {}
         """Ids of ended alerts, in the order of their ends."""
         self.counts: Counter[AlertState] = Counter()
-        """Number of alerts in each state."""
         self.started: set[Claim] = set()
         """Tries that this leader is making now."""
         self.answers: dict[Claim, DeliveryFailure | None] = {}

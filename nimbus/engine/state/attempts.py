@@ -89,9 +89,7 @@ class OpenAttempts:
         """Registered workers, with the settings of the cluster applied, and their open attempts."""
         self.pools = PoolUse()
         self.slots: dict[AttemptId, Slots] = {}
-        """Slots of every open attempt."""
         self.silent: dict[AttemptId, Silence] = {}
-        """Silent open attempts."""
 
     def find(self, attempt: AttemptId) -> tuple[Run, Attempt] | None:
         """A run and its open attempt; None if the attempt is not open (any more)."""

@@ -36,9 +36,7 @@ class Catalog:
         """The facts of the last look at a consumer that found no target to start: only what has changed since
         is looked at again."""
         self._consumers: defaultdict[DatasetName, set[PipelineName]] = defaultdict(set)
-        """Consumers by the datasets that they read."""
         self._backfills_of: defaultdict[PipelineName, set[BackfillId]] = defaultdict(set)
-        """Backfills that have not ended."""
 
     def is_held(self, pipeline: PipelineName) -> bool:
         """True when starts of a pipeline wait for the end of a hold."""

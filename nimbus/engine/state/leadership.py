@@ -28,7 +28,6 @@ class Leadership:
         self.none_older_since: float | None = None
         """Since when all registered processes know a newer schema, in elapsed seconds; None: not all do."""
         self.schedulers: tuple[SchedulerInfo, ...] = ()
-        """Registered schedulers."""
         self.terms: TermKeeper | None = None
         """None: this term is not recorded."""
         self.abdication: Abdication | None = None
@@ -92,15 +91,12 @@ class TermKeeper:
         self.elected_s = elected_s
         """When leadership was confirmed, in elapsed seconds."""
         self.own: Term | None = None
-        """Our own term, as recorded."""
         self.before: Term | None = None
         """The newest term of another epoch."""
         self.found = Adopted()
         """Counts of the open work found so far, while the state is read."""
         self.decisions = 0
-        """Number of decisions that this leader has written."""
         self.fenced: set[AttemptId] = set()
-        """Attempts of earlier leaders that this leader has fenced."""
 
     def begin_reading(self) -> None:
         """Reset the counts, before everything is read again."""

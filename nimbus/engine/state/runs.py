@@ -40,7 +40,6 @@ class Finished:
     archiving: bool = False
     """True: the archive was asked to store the run."""
     archived: bool = False
-    """True: history has the run."""
 
 
 def finished(run: Run, before: Finished | None) -> Finished:
@@ -110,7 +109,6 @@ class Runs:
         self.live = live
         """Runs that are not final."""
         self.counts = LiveCounts()
-        """Counts of these runs."""
         self.finished: dict[RunId, Finished] = {}
         self.last_success: dict[PipelineName, datetime] = {}
         """End of each pipeline's last successful run whose record this leader has seen. Runs of backfills do
@@ -216,7 +214,6 @@ class Runs:
             self._put_again(before, run)
 
     def _put_ready(self, run: Run, tasks: Sequence[TaskName]) -> None:
-        """Put tasks that may begin, the first ones at once."""
         for name in tasks[:TASKS_AT_ONCE]:
             self._tasks.put(run, run.tasks[name])
         self.left.extend((run.id, name) for name in tasks[TASKS_AT_ONCE:])

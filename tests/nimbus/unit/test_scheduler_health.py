@@ -146,7 +146,7 @@ def test_a_leader_recovers_before_it_is_one(tmp_path: Path) -> None:
     assert said(tmp_path, Phase.LEADING, leads=True, engine=done).role is ElectionRole.LEADER
 
 
-def test_an_engine_that_still_reigns_is_no_leader_once_leadership_is_not_certain(tmp_path: Path) -> None:
+def test_an_engine_in_its_term_is_no_leader_once_leadership_is_not_certain(tmp_path: Path) -> None:
     info = said(tmp_path, Phase.WAITING, leads=False, engine=EngineStatus(epoch=3, leader_since=NOW))
 
     assert (info.role, info.epoch, info.leader_since) == (ElectionRole.STARTING, None, None)

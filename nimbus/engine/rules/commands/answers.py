@@ -184,7 +184,6 @@ def _names(state: State, queued: c.QueuedCommand) -> dict[str, str]:
 
 
 def _pipeline(state: State, queued: c.QueuedCommand) -> PipelineName | None:
-    """The pipeline that a command names, or that of its run or backfill."""
     names = ("pipeline", "run_id", "backfill")
     pipeline, run_id, backfill_id = (getattr(queued.command, name, None) for name in names)
     backfill = state.catalog.backfills.get(backfill_id) if backfill_id else None

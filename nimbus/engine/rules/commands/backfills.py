@@ -25,7 +25,6 @@ MAX_KEPT = 50
 
 
 def _pinned_release(command: CreateBackfill, record: PipelineRecord) -> ReleaseDigest:
-    """The release of a backfill's runs. Raises RefusedError if there is none."""
     digest = command.digest or record.release
     if digest is None:
         raise RefusedError(

@@ -25,8 +25,8 @@ from nimbus.engine.rules.commands.datasets import accepting
 from nimbus.engine.state import State
 
 
-class Target(NamedTuple):
-    """The object that a command changes."""
+class ChangedRecord(NamedTuple):
+    """What a command changes."""
 
     name: str
     revision: str | None
@@ -51,33 +51,33 @@ def check_unchanged(state: State, queued: c.QueuedCommand) -> None:
         )
 
 
-def target_of(state: State, command: c.Command | c.Unreadable) -> Target:
+def target_of(state: State, command: c.Command | c.Unreadable) -> ChangedRecord:
     """The object of a command, with its revision. An object without a revision has None."""
     settings = state.settings
     if not isinstance(command, c.ConditionalCommand):
-        return Target(f"record that {command.type} is about", None)
+        return ChangedRecord(f"record that {command.type} is about", None)
     if isinstance(command, c.PipelineCommand):
         record = state.catalog.pipelines.get(command.pipeline)
-        return Target(
+        return ChangedRecord(
             f"pipeline {command.pipeline}", None if record is None else revisions.of_pipeline(record)
         )
     match command:
         case c.ControlBackfill(backfill=backfill_id):
             backfill = state.catalog.backfills.get(backfill_id)
-            return Target(
+            return ChangedRecord(
                 f"backfill {backfill_id}", None if backfill is None else revisions.of_backfill(backfill)
             )
         case c.SetPool(pool=pool) | c.RemovePool(pool=pool):
             size = settings.pools.get(pool)
-            return Target(f"pool {pool}", None if size is None else revisions.of_pool(pool, size))
+            return ChangedRecord(f"pool {pool}", None if size is None else revisions.of_pool(pool, size))
         case c.SetVariable(name=variable) | c.RemoveVariable(name=variable):
             value = settings.variables.get(variable)
-            return Target(
+            return ChangedRecord(
                 f"variable {variable}", None if value is None else revisions.of_variable(variable, value)
             )
         case c.CreateToken(id=token_id) | c.RevokeToken(id=token_id):
             token = settings.tokens.get(token_id)
-            return Target(f"token {token_id}", None if token is None else revisions.of_token(token))
+            return ChangedRecord(f"token {token_id}", None if token is None else revisions.of_token(token))
 
 
 def check_access(state: State, queued: c.QueuedCommand, now: datetime) -> c.QueuedCommand:
