@@ -69,12 +69,7 @@ if TYPE_CHECKING:
     from blobsync.retry import RetryPolicy
     from blobsync.s3.config import S3Config, Secret
     from blobsync.s3.store import S3ObjectStore
-    from blobsync.sync.readiness import (
-        MissingArtifact,
-        Readiness,
-        ReleaseReadiness,
-        ReleaseState,
-    )
+    from blobsync.sync.readiness import MissingArtifact, Readiness, ReleaseReadiness, ReleaseState
     from blobsync.sync.scrubber import ScrubProgress
     from blobsync.sync.syncer import Syncer
 

@@ -144,13 +144,9 @@ class ProbeReport:
 
     def as_data(self) -> dict[str, Any]:
         """As dictionaries, lists, strings and numbers, for JSON."""
-        return {
-            "where": self.where,
-            "server": self.server,
-            "usable": self.usable,
-            "findings": [{**asdict(found), "capability": found.capability.value} for found in self.findings],
-            "left_behind": list(self.left_behind),
-        }
+        findings = [{**asdict(found), "capability": found.capability.value} for found in self.findings]
+        left_behind = list(self.left_behind)
+        return {**asdict(self), "usable": self.usable, "findings": findings, "left_behind": left_behind}
 
 
 _BODY = b"0123456789"

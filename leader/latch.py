@@ -129,12 +129,7 @@ class LeaderLatch:
             policy=config.suspended_policy,
         )
         self._driver = Driver(
-            self._latch,
-            session,
-            self._asking,
-            clock=clock,
-            journal=deferred,
-            name="leader-latch",
+            self._latch, session, self._asking, clock=clock, journal=deferred, name="leader-latch"
         )
         self._listeners: list[_Mailbox] = []
         self._condition = threading.Condition()

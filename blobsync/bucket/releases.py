@@ -153,8 +153,7 @@ def published(store: ObjectStore, name: str) -> list[PublicationMark]:
     An entry is written shortly before its release becomes visible, and may remain when the release is
     deleted. The order is that of the publishers' clocks.
     """
-    if not is_release_name(name):
-        raise BlobSyncConfigError(f"{name[:200]!r} cannot name a release")
+    _check_name(name)
     prefix = keys.histories(name)
     entries = (keys.HISTORY_ENTRY.fullmatch(info.key.removeprefix(prefix)) for info in store.list(prefix))
     found = []
@@ -191,8 +190,7 @@ def verified_manifest(data: bytes, name: str, digest: str) -> Manifest:
 
 def list_releases(store: ObjectStore, name: str) -> list[str]:
     """Digests of all releases of `name`, sorted by digest."""
-    if not is_release_name(name):
-        raise BlobSyncConfigError(f"{name[:200]!r} cannot name a release")
+    _check_name(name)
     prefix = keys.manifests(name)
     found = (info.key.removeprefix(prefix).removesuffix(".json") for info in store.list(prefix))
     return sorted(digest for digest in found if is_digest(digest))
@@ -208,6 +206,11 @@ def list_names(store: ObjectStore) -> list[str]:
             names.append(name)
         after = f"{keys.RELEASES}{name}0"  # the sign after the slash: behind all of this name
     return names
+
+
+def _check_name(name: str) -> None:
+    if not is_release_name(name):
+        raise BlobSyncConfigError(f"{name[:200]!r} cannot name a release")
 
 
 def _check_ref(name: str, digest: str) -> None:

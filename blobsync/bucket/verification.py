@@ -18,14 +18,7 @@ from blobsync.bucket.ports import ObjectStore, OnProgress, ignore_progress
 from blobsync.errors import CorruptBlobError, CorruptPackError
 from blobsync.release.layout import Pack, StoredObject
 from blobsync.release.manifest import CHUNK_BYTES, Blob
-from blobsync.release.pack import (
-    FrameReader,
-    PackFrame,
-    PackTable,
-    check_members,
-    parse_table,
-    tail_bytes,
-)
+from blobsync.release.pack import FrameReader, PackFrame, PackTable, check_members, parse_table, tail_bytes
 
 _TAIL_BYTES = 128 << 10
 """Read first: the tables of most packs fit."""

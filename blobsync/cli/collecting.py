@@ -74,12 +74,7 @@ def gc(
         with setting.store() as place:
             wanted = {refs.in_store(place, text).digest for text in keep}
             done = collect(
-                place,
-                wanted,
-                grace=grace,
-                allow_empty=keep_nothing,
-                max_share=max_share,
-                dry_run=not delete,
+                place, wanted, grace=grace, allow_empty=keep_nothing, max_share=max_share, dry_run=not delete
             )
         _say_store_report(setting, done, delete)
         return BlobsyncExit.OK

@@ -14,12 +14,7 @@ from blobsync.bucket.releases import list_names, list_releases
 from blobsync.cli import refs
 from blobsync.cli.main import BlobsyncExit, main
 from blobsync.cli.options import DAMAGED_RELEASE, NO_BUCKET, Setting, Show, bars, command_of, size
-from blobsync.errors import (
-    BlobMissingError,
-    BlobSyncConfigError,
-    InvalidLayoutError,
-    InvalidManifestError,
-)
+from blobsync.errors import BlobMissingError, BlobSyncConfigError, InvalidLayoutError, InvalidManifestError
 from blobsync.local.objects import MissingObjects
 from blobsync.local.store import LocalStore
 from blobsync.progress import Throttle

@@ -93,10 +93,7 @@ def pack_limits(total_bytes: int) -> tuple[int, int]:
 
 
 def known_packs(
-    store: PublishStore,
-    pool: Executor,
-    own: ReleaseRef,
-    wanted: Mapping[str, int],
+    store: PublishStore, pool: Executor, own: ReleaseRef, wanted: Mapping[str, int]
 ) -> list[KnownPack]:
     """Find packs in the store that have blobs of a release.
 

@@ -24,11 +24,7 @@ from blobsync.bucket.ports import (
     checked_range,
     ignore_progress,
 )
-from blobsync.errors import (
-    BlobNotFoundError,
-    StoreRefusedError,
-    StoreUnavailableError,
-)
+from blobsync.errors import BlobNotFoundError, StoreRefusedError, StoreUnavailableError
 from blobsync.s3.config import S3Config
 from blobsync.s3.errors import answered
 from blobsync.s3.messages import ByteRange

@@ -65,10 +65,7 @@ class MemoryObjectStore:
     """
 
     def __init__(
-        self,
-        *,
-        multipart_bytes: int = 64 << 20,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        self, *, multipart_bytes: int = 64 << 20, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
         self.unavailable = False
         self.reads: Counter[str] = Counter()

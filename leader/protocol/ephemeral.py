@@ -53,7 +53,7 @@ class EphemeralNode:
         may_exist = self._wrote is not None and self._wrote[1] == session_id
         for _ in range(_TRIES):
             if may_exist:
-                found = yield from self._read(watch)
+                found = yield from r.get_if_there(self.path, watch=watch)
                 if found is not None and found[0] == data and found[1].owner == session_id:
                     self._wrote = (data, session_id)
                     return None
@@ -85,12 +85,6 @@ class EphemeralNode:
     def forget(self) -> None:
         """Note that the node is deleted."""
         self._wrote = None
-
-    def _read(self, watch: bool) -> r.Steps[tuple[bytes, r.Stat] | None]:
-        try:
-            return (yield from r.get(self.path, watch=watch))
-        except r.NodeMissingError:
-            return None
 
     def _check_found(self, found: tuple[bytes, r.Stat] | None, session_id: int) -> None:
         """Log a change by another client. Call `raise_if_foreign` if another session owns the node."""

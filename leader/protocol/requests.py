@@ -15,7 +15,6 @@ and `ZooKeeperUnavailableError` (no answer; the outcome of a write is unknown).
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 from leader.errors import LeaderError, RecordError
@@ -240,6 +239,14 @@ def get_children(path: str, *, watch: bool = False) -> Steps[list[str]]:
     return cast("list[str]", (yield GetChildren(path, watch)))
 
 
+def children_if_there(path: str) -> Steps[list[str]]:
+    """Names of the children; none if the node is missing."""
+    try:
+        return (yield from get_children(path))
+    except NodeMissingError:
+        return []
+
+
 def exists(path: str, *, watch: bool = False) -> Steps[Stat | None]:
     """See `Exists`."""
     return cast("Stat | None", (yield Exists(path, watch)))
@@ -250,11 +257,20 @@ def get(path: str, *, watch: bool = False) -> Steps[tuple[bytes, Stat]]:
     return cast("tuple[bytes, Stat]", (yield Get(path, watch)))
 
 
+def get_if_there(path: str, *, watch: bool = False) -> Steps[tuple[bytes, Stat] | None]:
+    """Read a node; None if it is missing, and then no watch is set."""
+    try:
+        return (yield from get(path, watch=watch))
+    except NodeMissingError:
+        return None
+
+
 def watched(path: str) -> Steps[tuple[bytes, Stat] | None]:
     """Read a node and watch it; None if it is missing. RecordError if it is made and deleted repeatedly."""
     for _ in range(_READ_TRIES):
-        with suppress(NodeMissingError):
-            return (yield from get(path, watch=True))
+        found = yield from get_if_there(path, watch=True)
+        if found is not None:
+            return found
         if (yield from exists(path, watch=True)) is None:
             return None
     raise RecordError(f"{path} was created and deleted {_READ_TRIES} times during one read; find that client")

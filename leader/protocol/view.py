@@ -10,7 +10,7 @@ import structlog
 from leader.errors import RecordError
 from leader.protocol.participant import MemberNode, Participant, decode_id, decode_member, yields_to
 from leader.protocol.paths import ElectionPaths, in_queue_order
-from leader.protocol.requests import NodeMissingError, Stat, Steps, get, get_children, get_each
+from leader.protocol.requests import Stat, Steps, children_if_there, get_each, get_if_there
 from leader.protocol.terms import EpochRecord, LeaderInfo, decode_epoch, decode_leader
 
 _log = structlog.get_logger(__name__)
@@ -51,10 +51,7 @@ def next_in_line(queue: Sequence[ParticipantView]) -> ParticipantView | None:
 
 def latches_steps(queue: str) -> Steps[list[ParticipantView]]:
     """See `leader.zookeeper.operations.read_latches`."""
-    try:
-        children = yield from get_children(queue)
-    except NodeMissingError:
-        return []
+    children = yield from children_if_there(queue)
     views: list[ParticipantView] = []
     # Latches that are deleted between the two reads are left out (CURATOR-358, CURATOR-436).
     found = yield from get_each([f"{queue}/{latch}" for latch in in_queue_order(children)])
@@ -66,10 +63,10 @@ def latches_steps(queue: str) -> Steps[list[ParticipantView]]:
 
 def leader_steps(paths: ElectionPaths) -> Steps[LeaderInfo | None]:
     """See `leader.zookeeper.operations.read_leader`."""
-    try:
-        data, stat = yield from get(paths.leader)
-    except NodeMissingError:
+    found = yield from get_if_there(paths.leader)
+    if found is None:
         return None
+    data, stat = found
     info = decode_leader(data, paths.leader)
     # If the named session does not own the node, the leader did not write it.
     return info if stat.owner == info.session_id else None
@@ -77,11 +74,8 @@ def leader_steps(paths: ElectionPaths) -> Steps[LeaderInfo | None]:
 
 def epoch_steps(paths: ElectionPaths) -> Steps[EpochRecord | None]:
     """See `leader.zookeeper.operations.read_epoch`."""
-    try:
-        data, _ = yield from get(paths.epoch)
-    except NodeMissingError:
-        return None
-    return decode_epoch(data, paths.epoch)
+    found = yield from get_if_there(paths.epoch)
+    return None if found is None else decode_epoch(found[0], paths.epoch)
 
 
 def participants_steps(paths: ElectionPaths) -> Steps[list[ParticipantView]]:
@@ -91,10 +85,7 @@ def participants_steps(paths: ElectionPaths) -> Steps[list[ParticipantView]]:
     except RecordError:
         _log.warning("leader_node_unreadable", path=paths.leader)
         leader = None  # the leader corrects its node; until then the leader is not known
-    try:
-        children = yield from get_children(paths.queue)
-    except NodeMissingError:
-        return []  # no participant has queued yet
+    children = yield from children_if_there(paths.queue)
     latches = yield from get_each([paths.latch(latch) for latch in in_queue_order(children)])
     ids = dict(_participant_ids(latches))
     members = yield from get_each(paths.members_of(ids.values()))

@@ -138,11 +138,7 @@ class CrashSentinel:
         try:
             process, pipe = self._spawn()
         except (OSError, AttributeError) as exc:  # AttributeError: no pidfd on this system
-            _log.warning(
-                "sentinel_unavailable",
-                error=f"{type(exc).__name__}: {exc}",
-                meaning=_MEANING,
-            )
+            _log.warning("sentinel_unavailable", error=f"{type(exc).__name__}: {exc}", meaning=_MEANING)
             return False
         with self._lock:
             self._process = process

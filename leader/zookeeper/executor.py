@@ -38,9 +38,7 @@ class SessionExecutor:
     """
 
     def __init__(
-        self,
-        session: ZooKeeperSession,
-        on_watch: Callable[[str, bool], None] = lambda _path, _gone: None,
+        self, session: ZooKeeperSession, on_watch: Callable[[str, bool], None] = lambda _path, _gone: None
     ) -> None:
         self._session, self._on_watch = session, on_watch
 

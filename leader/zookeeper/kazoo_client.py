@@ -20,12 +20,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import (
-    AuthFailedError,
-    ConnectionDropped,
-    SASLException,
-    SessionClosedRequireSaslError,
-)
+from kazoo.exceptions import AuthFailedError, ConnectionDropped, SASLException, SessionClosedRequireSaslError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.paths import _prefix_root

@@ -12,19 +12,15 @@ from __future__ import annotations
 import errno
 import math
 import select
-import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from leader.clock import boottime
+
 _FLOOR, _CEILING = timedelta(milliseconds=250), timedelta(seconds=2)
 """Limits of the first wait for a server. A shorter wait would fail on a healthy network when one packet is
 late. A longer one does not help: a server that has just started may lose a handshake and answer the next."""
-
-
-def boottime_s() -> float:
-    """Seconds since boot, sleep of the machine included; see `leader.clock`."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class LinkWatch:
@@ -34,7 +30,11 @@ class LinkWatch:
         clock: In seconds; must continue while the machine sleeps.
     """
 
-    def __init__(self, is_answer_due: Callable[[], bool], clock: Callable[[], float] = boottime_s) -> None:
+    def __init__(
+        self,
+        is_answer_due: Callable[[], bool],
+        clock: Callable[[], float] = lambda: boottime().total_seconds(),
+    ) -> None:
         self.socket: Any = None
         self._is_answer_due, self._clock = is_answer_due, clock
         self._silence_limit_s = self._answer_limit_s = 0.0

@@ -22,7 +22,7 @@ from leader.protocol.requests import (
     Steps,
     VersionMismatchError,
     create,
-    get,
+    get_if_there,
     set_data,
 )
 from leader.protocol.terms import EpochRecord, LeaderInfo
@@ -195,11 +195,10 @@ def _leader(paths: ElectionPaths) -> Steps[LeaderInfo]:
 
 
 def _control(paths: ElectionPaths) -> Steps[tuple[Control, int | None]]:
-    try:
-        data, stat = yield from get(paths.control)
-    except NodeMissingError:
+    found = yield from get_if_there(paths.control)
+    if found is None:
         return Control(), None
-    return decode_control(data, paths.control), stat.version
+    return decode_control(found[0], paths.control), found[1].version
 
 
 def _change(paths: ElectionPaths, change: Callable[[Control], Control]) -> Steps[Control]:

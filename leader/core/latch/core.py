@@ -1,8 +1,6 @@
-"""One latch, without threads and without I/O.
+"""One latch, without threads and without I/O. It yields requests to ZooKeeper; the driver sends the answers.
 
-`LatchCore` gives each event to the machine and performs the effects that the machine returns. It yields the
-requests to ZooKeeper. The driver sends the answers: a thread over kazoo (`leader.runtime.driver`), or the
-simulator.
+The driver is a thread over kazoo (`leader.runtime.driver`), or the simulator.
 """
 
 from __future__ import annotations

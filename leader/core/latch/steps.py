@@ -111,10 +111,7 @@ class LatchSteps:
         found: str | None = None
         if not self._doubtful:
             return None
-        try:
-            children = yield from r.get_children(self._queue)
-        except r.NodeMissingError:
-            children = []
+        children = yield from r.children_if_there(self._queue)
         mine = [child for child in children if _prefix(child) in self._doubtful]
         for name in mine:
             stat = yield from r.exists(self._path(name))

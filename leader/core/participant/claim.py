@@ -188,10 +188,7 @@ class EpochClaimant:
 
     def find_successor(self, node: Node) -> r.Steps[None]:
         """Read which latch is right behind this participant's: it gets a later hand-over."""
-        try:
-            names = in_queue_order((yield from r.get_children(self._paths.queue)))
-        except r.NodeMissingError:
-            names = []
+        names = in_queue_order((yield from r.children_if_there(self._paths.queue)))
         behind = names[names.index(node.name) + 1 :] if node.name in names else []
         self._successor = behind[0] if behind else None
 

@@ -1,8 +1,6 @@
-"""One participant of an election, without threads and without I/O.
+"""One participant of an election, driven as `leader.core.latch.core` is.
 
-`ParticipantCore` gives each event to the machine. Its parts perform the effects that the machine returns: the
-latch, the claimant, the term, the member node. The core yields the requests to ZooKeeper. The driver sends
-the answers: `leader.runtime.driver`, over kazoo or memory, or the simulator.
+Its parts perform the effects that the machine returns: the latch, the claimant, the term, the member node.
 """
 
 from __future__ import annotations

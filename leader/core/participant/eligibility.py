@@ -22,15 +22,7 @@ from leader.errors import RecordError, in_words
 from leader.protocol.control import Control, decode_control
 from leader.protocol.participant import MemberNode, Participant, decode_id, decode_member, yields_to
 from leader.protocol.paths import ElectionPaths, in_queue_order
-from leader.protocol.requests import (
-    NodeMissingError,
-    NotPermittedError,
-    Steps,
-    exists,
-    get_children,
-    get_each,
-    watched,
-)
+from leader.protocol.requests import NotPermittedError, Steps, children_if_there, exists, get_each, watched
 
 _log = structlog.get_logger(__name__)
 
@@ -114,10 +106,7 @@ class Eligibility:
 
     def _other(self, node: Node, wanted: str) -> Steps[str | None]:
         """Returns `wanted`, whom an operator's request names, if it is in the queue."""
-        for other in (yield from self._others(node)):
-            if other == wanted:
-                return wanted
-        return None
+        return wanted if wanted in (yield from self._others(node)) else None
 
     def _better_than(self, node: Node, own: MemberNode) -> Steps[str | None]:
         others = yield from self._others(node)
@@ -135,10 +124,7 @@ def read_queued(paths: ElectionPaths) -> Steps[dict[str, str]]:
 
     Leaves out nodes that are no latch, and latches without a readable id.
     """
-    try:
-        children = yield from get_children(paths.queue)
-    except NodeMissingError:
-        return {}
+    children = yield from children_if_there(paths.queue)
     names = {paths.latch(name): name for name in in_queue_order(children)}
     found = yield from get_each(list(names))
     queued: dict[str, str] = {}
@@ -151,10 +137,7 @@ def read_queued(paths: ElectionPaths) -> Steps[dict[str, str]]:
 def read_members(paths: ElectionPaths, ids: list[str] | None = None) -> Steps[list[MemberNode]]:
     """Read member nodes: those of `ids`, or all. Leaves out those that are gone or cannot be read."""
     if ids is None:
-        try:
-            ids = yield from get_children(paths.members)
-        except NodeMissingError:
-            return []
+        ids = yield from children_if_there(paths.members)
     members: list[MemberNode] = []
     found = yield from get_each(paths.members_of(ids))
     for path, (data, _) in found.items():
