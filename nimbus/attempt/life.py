@@ -45,11 +45,6 @@ class Upkeep:
         return min(NEVER_S if self.is_reading_board else self.board_read_at_s, self.notes_read_at_s)
 
 
-def begun_upkeep(pace: Pace, now_s: float) -> Upkeep:
-    """The upkeep from the claim on."""
-    return Upkeep(now_s + pace.first_board_read_s, now_s + pace.notes_read_s, now_s + pace.heartbeat_s)
-
-
 def keep_up(upkeep: Upkeep, event: Event, pace: Pace, now_s: float) -> Tuple[Upkeep, Tuple[Instruction, ...]]:
     """Returns the next upkeep and the instructions that `event` causes."""
     if isinstance(event, m.Tick):
@@ -135,6 +130,9 @@ class Life:
             self._upkeep = None
             return instructions
         if self._upkeep is None:
-            self._upkeep = begun_upkeep(self._pace, now_s)
+            pace = self._pace
+            self._upkeep = Upkeep(
+                now_s + pace.first_board_read_s, now_s + pace.notes_read_s, now_s + pace.heartbeat_s
+            )
         self._upkeep, more = keep_up(self._upkeep, event, self._pace, now_s)
         return (*instructions, *more)

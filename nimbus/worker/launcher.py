@@ -29,8 +29,6 @@ from nimbus.worker.host.remains import RUNNER_VARIABLE, attempt_tag
 from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.settings import RunnerStartup
 
-RUNNER, EXECUTOR, JVM_KEEPER = "runner", "executor", "keeper"
-"""Kinds of requests to a fork server."""
 _DETACH_DEADLINE_S = 30.0
 _ANSWER_S = 30.0
 """Time limit for a response: a new fork server first imports for half a second."""
@@ -144,7 +142,7 @@ class ForkLauncher:
         tag = attempt_tag(startup.plan.cluster, str(folder.attempt))
         try:
             with memory_file(startup.encode()) as file:
-                request: dict[str, object] = {"kind": RUNNER, "folder": str(folder.path), "tag": tag}
+                request: dict[str, object] = {"kind": "runner", "folder": str(folder.path), "tag": tag}
                 if keeper is None:
                     return self._fork(request, [file])
                 process, place, connection = keeper
@@ -165,12 +163,12 @@ class ForkLauncher:
         """
         tag = str(folder.path.parent.parent)
         with memory_file(startup) as file:
-            request = {"kind": EXECUTOR, "folder": str(folder.path), "tag": tag}
+            request = {"kind": "executor", "folder": str(folder.path), "tag": tag}
             return self._fork(request, [file, worker.fileno()])
 
     def fork_jvm_keeper(self, place: Path, control: int) -> ProcessId:
         """Fork a keeper of a Spark JVM: see `jvm.keeper`. Raises OSError, as `fork_executor`."""
-        keeper = self._fork({"kind": JVM_KEEPER, "folder": str(place)}, [control])
+        keeper = self._fork({"kind": "keeper", "folder": str(place)}, [control])
         if keeper is None:
             raise ForkRefusedError("it has ended at once")
         return keeper

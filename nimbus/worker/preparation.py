@@ -194,7 +194,12 @@ def _place(settings: WorkerSettings) -> DataPlace:
 
 def check_order(order: Assignment, root: Path, settings: WorkerSettings) -> None:
     """Check the parts of an order that differ between attempts of one release. Raises CannotRunHereError."""
-    _check_space(settings.work_dir)
+    free = shutil.disk_usage(settings.work_dir).free
+    if free < MIN_FREE_BYTES:
+        raise CannotRunHereError(
+            f"the disk of {settings.work_dir} is full: {free >> 20} MiB are free and "
+            f"{MIN_FREE_BYTES >> 20} MiB needed. Make room, or lower `worker.keep_attempts`."
+        )
     _check_files(root, order)
 
 
@@ -303,15 +308,6 @@ def _check_spark_home(home: str | None) -> None:
         raise CannotRunHereError(
             f"SPARK_HOME of this worker's environment is {home}, whose Spark is {spark}, and PySpark here is "
             f"{own}: unset it, or let it name that Spark"
-        )
-
-
-def _check_space(folder: Path) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < MIN_FREE_BYTES:
-        raise CannotRunHereError(
-            f"the disk of {folder} is full: {free >> 20} MiB are free and {MIN_FREE_BYTES >> 20} MiB needed. "
-            "Make room, or lower `worker.keep_attempts`."
         )
 
 

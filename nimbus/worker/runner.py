@@ -122,7 +122,10 @@ class Runner:
     def run(self, driver: DriverProcess | None) -> int:
         """Run the attempt; return the exit code. Without a driver it has ended, and is delivered."""
         try:
-            self._perform_all(self._deliver() if driver is None else self._begin(driver))
+            if driver is None:
+                self._attempt.record = self._folder.exit_record()
+                self._board.start()
+            self._perform_all(self._life.deliver() if driver is None else self._begin(driver))
             self._loop.run()
         finally:
             if self._session is not None:
@@ -154,11 +157,6 @@ class Runner:
             session=session,
         )
         return self._life.begin()
-
-    def _deliver(self) -> tuple[m.Instruction, ...]:
-        self._attempt.record = self._folder.exit_record()
-        self._board.start()
-        return self._life.deliver()
 
     # --- events and instructions ---
 
@@ -198,10 +196,10 @@ class Runner:
                 self._start()
             case m.AskToEnd(why, kill):
                 told = self._attempt.to_be_told(why)
-                (self._driver.kill if kill else self._driver.ask_to_end)()
+                self._driver.signal(signal.SIGKILL if kill else signal.SIGTERM)
                 self._apply(told)
             case m.KillDriver():
-                self._driver.kill()
+                self._driver.signal(signal.SIGKILL)
             case m.KillStarter():  # a runner starts its driver itself
                 pass
             case m.Commit():
@@ -319,20 +317,15 @@ class Runner:
         return m.Recorded()
 
 
-def take_lock(folder: AttemptFolder) -> int | None:
-    """Become the attempt's runner; None: another living runner has the lock."""
-    until = time.monotonic() + _LOCK_PATIENCE_S
-    while (lock := folder.lock.take(own_process())) is None and time.monotonic() < until:
-        time.sleep(0.02)
-    return lock
-
-
 def run_attempt(folder: AttemptFolder, startup: int, loan: Loan | None = None) -> int:
     """Run an attempt in this process, which has one thread. `startup`: descriptor of a `RunnerStartup`."""
     configure_log()
-    if take_lock(folder) is None:
-        _log.info("another_runner_has_it", attempt=str(folder.attempt))
-        return 0
+    until_s = time.monotonic() + _LOCK_PATIENCE_S
+    while folder.lock.take(own_process()) is None:
+        if time.monotonic() > until_s:
+            _log.info("another_runner_has_it", attempt=str(folder.attempt))
+            return 0
+        time.sleep(0.02)
     source = os.fdopen(startup, "rb", buffering=0)
     if folder.is_delivered:
         return 0

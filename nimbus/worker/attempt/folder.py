@@ -17,6 +17,7 @@
         work/           belongs to the driver, and to its user if tasks run as another user (`give_to`)
             progress.json, result.json, checkpoint.json, cost.json, jvm, done
             parts/                 records of objects that the task itself has put into the bucket
+            release.tar, bundle.zip      for executors, and for drivers with another interpreter
             spark-local/, tmp/     scratch, emptied by the runner at the end
         output/         the task's output, if outputs are stored in a bucket; removed at the end
 
@@ -95,6 +96,8 @@ class AttemptFolder:
         self.spark_local = self.work / "spark-local"
         self.scratch = self.work / "tmp"
         self.noted = self.work / "parts"
+        self.release_archive = self.work / "release.tar"
+        self.bundle = self.work / "bundle.zip"
         self.output = path / "output"
 
     @classmethod

@@ -129,10 +129,6 @@ class _Node:
             return f"map<{','.join(node.shown for node in inner.below)}>"
         return f"struct<{','.join(f'{node.name}:{node.shown}' for node in self.below)}>"
 
-    @property
-    def _physical(self) -> str:
-        return _PRIMITIVES[self.said[_TYPE]]
-
     def _primitive(self, logical: Mapping[int, Any], converted: int | None) -> str:
         if _DECIMAL in logical or converted == _OLD_DECIMAL:
             return f"decimal({self.said.get(_PRECISION, 0)},{self.said.get(_SCALE, 0)})"
@@ -141,7 +137,8 @@ class _Node:
         if _INTEGER in logical:
             return _INTEGERS[logical[_INTEGER][1]] + ("" if logical[_INTEGER].get(2) else " unsigned")
         named = next((_LOGICAL_NAMES[field] for field in logical if field in _LOGICAL_NAMES), None)
-        return named or _CONVERTED_NAMES.get(-1 if converted is None else converted) or self._physical
+        named = named or _CONVERTED_NAMES.get(-1 if converted is None else converted)
+        return named or _PRIMITIVES[self.said[_TYPE]]
 
 
 def _columns(footer: bytes) -> list[_Node]:

@@ -388,11 +388,6 @@ def _parts_of(messages: Sequence[WriterCommitMessage | None]) -> list[OutputFile
     return [part for message in messages if isinstance(message, _Written) for part in message.files]
 
 
-def has_table(uri: str) -> bool:
-    """True if `spark.read.format("nimbus").load(uri)` finds a file."""
-    return bool(parts_below(_place_of_task(), uri))
-
-
 def register(session: Any) -> None:
     """Register the source in a session, for the attempt of this process."""
     session.dataSource.register(source_of(_place_of_task()))

@@ -52,7 +52,7 @@ def write_plan(
     """
     made = driver_plan(plan, order).placed()
     if made.interpreter:
-        made = replace(made, bundle=str(_bundle_file(folder)))
+        made = replace(made, bundle=str(folder.bundle))
     sends_files = plan.sends_files and made.starts_spark
     if sends_files:
         made = replace(made, task_conf={**made.task_conf, **_archive_settings(folder, made)})
@@ -64,7 +64,8 @@ def write_plan(
     if sends_files:
         _write_release(folder, made)
     if sends_files or made.bundle:
-        _write_bundle(folder)
+        folder.bundle.write_bytes(build_bundle())
+        folder.bundle.chmod(_READABLE)
     return made
 
 
@@ -200,7 +201,7 @@ def import_path(
 
 def _archive_settings(folder: AttemptFolder, plan: DriverPlan) -> dict[str, str]:
     conf = {**plan.worker_conf, **plan.task_conf}
-    archives = [f"{_release_file(folder)}#{ARCHIVE}", f"{_bundle_file(folder)}#{BUNDLE}"]
+    archives = [f"{folder.release_archive}#{ARCHIVE}", f"{folder.bundle}#{BUNDLE}"]
     wheels = [f"{_WHEELS}/{Path(wheel).name}" for wheel in plan.wheels]
     return {
         _ARCHIVES: ",".join(filter(None, [conf.get(_ARCHIVES), *archives])),
@@ -209,27 +210,13 @@ def _archive_settings(folder: AttemptFolder, plan: DriverPlan) -> dict[str, str]
 
 
 def _write_release(folder: AttemptFolder, plan: DriverPlan) -> None:
-    with tarfile.open(_release_file(folder), "w", dereference=True) as archive:
+    with tarfile.open(folder.release_archive, "w", dereference=True) as archive:
         for place in sorted(Path(plan.release_root).iterdir()):
             archive.add(place, place.name, filter=_without_wheels)
         for wheel in plan.wheels:
             archive.add(wheel, f"{_WHEELS}/{Path(wheel).name}")
-    _release_file(folder).chmod(_READABLE)
-
-
-def _write_bundle(folder: AttemptFolder) -> None:
-    _bundle_file(folder).write_bytes(build_bundle())
-    _bundle_file(folder).chmod(_READABLE)
+    folder.release_archive.chmod(_READABLE)
 
 
 def _without_wheels(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if entry.name.endswith(".whl") else entry
-
-
-def _release_file(folder: AttemptFolder) -> Path:
-    return folder.work / "release.tar"
-
-
-def _bundle_file(folder: AttemptFolder) -> Path:
-    """User code may read it."""
-    return folder.work / "bundle.zip"

@@ -118,14 +118,10 @@ class DriverPlan:
         return [str(folder) for folder in (*folders, *map(Path, self.wheels))]
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> NoReturn:
     """Run as a program."""
     folder = Path(arguments[0])
-    end_with(run(folder, read_plan(folder).placed(), *map(int, arguments[1:])))
-
-
-def end_with(status: int) -> NoReturn:
-    """End this interpreter with an exit status of `run`."""
+    status = run(folder, read_plan(folder).placed(), *map(int, arguments[1:]))
     die_if_interrupted(status)
     sys.exit(status)
 

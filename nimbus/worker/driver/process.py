@@ -149,15 +149,8 @@ class DriverProcess:
             os.close(self._go_fd)
             self._go_fd = -1
 
-    def ask_to_end(self) -> None:
-        """SIGTERM to it and its process group."""
-        self._signal_group(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """SIGKILL to it and its process group."""
-        self._signal_group(signal.SIGKILL)
-
-    def _signal_group(self, number: signal.Signals) -> None:
+    def signal(self, number: int) -> None:
+        """Signal it and its process group."""
         if self.exit_status is None:  # not collected, so the group's number is still its own
             procfs.signal_child(self.id.pid, number)
 
@@ -180,7 +173,7 @@ class DriverProcess:
         process could not be killed within ten seconds (uninterruptible sleep).
         """
         self._close_go()
-        self.kill()
+        self.signal(signal.SIGKILL)
         ended = procfs.kill_all(self._remains, deadline_s=_KILL_DEADLINE_S)
         until = time.monotonic() + _COLLECT_DEADLINE_S
         while self.collect() and time.monotonic() < until:

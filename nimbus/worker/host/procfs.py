@@ -100,12 +100,6 @@ def user_of(pid: int) -> int | None:
     return int(text.partition("\nUid:")[2].split()[0])
 
 
-def has_variable(pid: int, name: str, value: str) -> bool:
-    """True if a process was started with `name=value` in its environment."""
-    environment = environment_of(pid)
-    return environment is not None and f"{name}={value}".encode() in environment.split(b"\0")
-
-
 def living() -> Iterator[ProcessStat]:
     """All processes that have not ended, without those that /proc hides from this user (`hidepid`)."""
     for entry in _PROC.iterdir():
@@ -121,7 +115,9 @@ def living() -> Iterator[ProcessStat]:
 
 def with_variable(name: str, value: str) -> list[ProcessId]:
     """Living processes of this user that were started with `name=value`."""
-    return [process.id for process in living() if has_variable(process.id.pid, name, value)]
+    variable = f"{name}={value}".encode()
+    environments = ((process.id, environment_of(process.id.pid) or b"") for process in living())
+    return [process for process, environment in environments if variable in environment.split(b"\0")]
 
 
 def session_of(leader: ProcessId) -> list[ProcessId]:
