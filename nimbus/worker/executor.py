@@ -52,10 +52,7 @@ class Executor(Protocol):
         """Take over attempts of an earlier worker: watch living ones, and settle dead ones."""
 
     def launch(self, order: Assignment, plan: RunnerPlan) -> None:
-        """Start an attempt, or refuse one that cannot be started here.
-
-        OSError, StoreUnavailableError: temporary failure; try again.
-        """
+        """Start an attempt, or refuse it. OSError, StoreUnavailableError: temporary failure; try again."""
 
     def probe(self, attempt: str, claim: Claim | None) -> Sight:
         """Check the holder that an attempt's claim names. None: the attempt is not claimed."""

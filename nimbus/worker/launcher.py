@@ -157,10 +157,7 @@ class ForkLauncher:
     def fork_executor(
         self, folder: ExecutorFolder, startup: bytes, worker: socket.socket
     ) -> ProcessId | None:
-        """Fork an executor; return its process, or None if it has already ended.
-
-        OSError: temporary failure. A new fork server is started if there was none: try again.
-        """
+        """Fork an executor; None: it has already ended. OSError: try again, with a new fork server."""
         tag = str(folder.path.parent.parent)
         with memory_file(startup) as file:
             request = {"kind": "executor", "folder": str(folder.path), "tag": tag}

@@ -34,10 +34,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 def find_wheels(release_root: Path, patterns: Iterable[str]) -> tuple[str, ...]:
-    """The wheels that the patterns name, as paths in the release. Of each package, only the first.
-
-    BadWheelError: one pattern names two of one package.
-    """
+    """The wheels that the patterns name, as paths in the release; of each package the first."""
     chosen: dict[str, str] = {}
     for paths in _found(release_root, patterns):
         if same := same_package(map(PurePosixPath, paths)):

@@ -180,8 +180,8 @@ def ending_of_the_dead(
 def is_supervised(tag: str, claim: Claim | None) -> bool:
     """True if a runner of the attempt is alive on this host, of any worker of its cluster.
 
-    Before its claim the tag identifies it; after that the record in the claim's folder does. A driver that
-    another user runs counts as supervised, because this cannot be checked.
+    Before its claim the tag identifies it, then the record in the claim's folder. A driver of another user
+    counts as supervised, because this cannot be checked.
     """
     if remains.runners(tag):
         return True

@@ -20,10 +20,9 @@ from nimbus.worker.host.identity import host_id
 
 
 def fence(board: AttemptBoard, end: End, worker: WorkerId, now: datetime) -> Claim | None:
-    """Fill CLAIM so that no driver can start the attempt, and END with it, unless a driver has claimed it.
+    """Fill CLAIM, and END with it, unless a driver has claimed it; return our fence, or a driver's claim.
 
-    Returns:
-        Our fence, or a driver's claim; None if a leader closed the attempt, or it does not exist any more.
+    None: a leader closed the attempt, or it does not exist any more.
     """
     ours = Claim(
         attempt=end.attempt,

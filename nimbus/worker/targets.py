@@ -65,10 +65,7 @@ class SparkTarget:
     """Reads the token for the target, if it has one. Raises TargetError if it cannot be read."""
 
     def plan(self) -> ConnectPlan:
-        """The plan of a session on this Connect server.
-
-        TargetError: its token cannot be read. MissingPackagesError: the extra `connect` is not installed.
-        """
+        """The plan of a session on this Connect server. Raises TargetError, MissingPackagesError."""
         return RemoteServer(self.url, self.token()).plan()
 
     def reach(self, session: ConnectSession) -> ConnectPlan | None:

@@ -157,10 +157,7 @@ class Worker:
     # Methods for any thread.
 
     def start(self) -> None:
-        """Take over attempts of an earlier worker, register, and accept orders.
-
-        WorkDirInUseError: a live worker uses the folder.
-        """
+        """Take over an earlier worker's attempts, register, accept orders. Raises WorkDirInUseError."""
         self._lock_fd = take_work_dir(self._settings.work_dir)
         if self._settings.users.all():
             open_to_users(self._settings.work_dir)

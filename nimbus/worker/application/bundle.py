@@ -77,10 +77,7 @@ _PACKAGES = ("jinja2", "markupsafe", "tenacity")
 
 @cache
 def build_bundle() -> bytes:
-    """A zip archive that Python runs, of modules of this release. Equal modules give equal bytes.
-
-    Its name must end with `.py`, by which `spark-submit` knows Python.
-    """
+    """A zip archive that Python runs; equal modules, equal bytes. `spark-submit` needs a name in `.py`."""
     buffer, root = io.BytesIO(), Path(__file__).parents[3]
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
 

@@ -31,10 +31,7 @@ class GatewayUnreachableError(Exception):
 
 
 class Gateway:
-    """Sends requests to schedulers, one after the other, until one answers. Any thread.
-
-    Tries the one that answered last first, then those of the submission, then those named in answers.
-    """
+    """Asks schedulers until one answers: first that of the last answer, then the submission's. Any thread."""
 
     def __init__(self, startup: Mapping[str, Any]) -> None:
         self._submitted_with = self._endpoints = tuple(startup["endpoints"])

@@ -87,19 +87,13 @@ class ClusterManager(Protocol):
         """
 
     def find(self, name: str) -> str | None:
-        """The living driver that was submitted with a name; None: none, or the manager cannot search.
-
-        Raises ClusterUnreachableError: try again.
-        """
+        """The living driver that was submitted with a name; None: none. Raises ClusterUnreachableError."""
 
     def probe(self, driver: str) -> DriverStatus:
         """Check a driver. Never raises: the state is `UNKNOWN` if it cannot be read."""
 
     def kill(self, driver: str) -> None:
-        """Request the end of a driver; `probe` shows when it is gone. Safe to repeat.
-
-        Raises ClusterUnreachableError: try again.
-        """
+        """Request a driver's end, which `probe` shows. Safe to repeat. Raises ClusterUnreachableError."""
 
 
 class NotSentError(Exception):

@@ -104,10 +104,7 @@ def import_clients() -> None:
 
 
 def open_board(connections: Connections) -> OpenBoard:
-    """Connect to the board on which attempts are claimed and ended.
-
-    StoreUnavailableError: try again. UnknownConnectionError: of a kind that this version does not know.
-    """
+    """Connect to the board. StoreUnavailableError: try again. UnknownConnectionError: an unknown kind."""
     settings = _with_durations(connections.board)
     kind = settings.pop("kind", None)
     match kind:

@@ -235,10 +235,7 @@ def store_event_log(folder: AttemptFolder, archive: LogArchive) -> None:
 
 
 class LeftoverLogs:
-    """Stores the logs of attempts whose runner or executor is dead, one after the other on `worker-logs`.
-
-    It retries each until storage accepts it. Worker thread.
-    """
+    """Stores logs of dead runners and executors, each until storage accepts it. Thread `worker-logs`."""
 
     def __init__(self, logs: LogArchive | None, loop: Loop) -> None:
         """If `logs` is None, no log is stored."""

@@ -220,10 +220,7 @@ def _shorten(text: str) -> str:
 
 
 def failure_class(status: int | None, log_tail: str, *, oom_killer: bool = False) -> FailureClass:
-    """Classify the failure of a driver that Nimbus did not end.
-
-    `status`: as of `Popen.returncode`; None: it could not be collected. The others: as of `judge`.
-    """
+    """Classify the failure of a driver that Nimbus did not end. `status`: as of `Popen`; None: unknown."""
     failure = _of_exit(status, log_tail) or _of_log(log_tail)
     if oom_killer and failure in (FailureClass.KILLED, FailureClass.EXECUTOR_LOST):
         return FailureClass.OUT_OF_MEMORY

@@ -64,10 +64,7 @@ class AttemptSession:
 
 
 def release_left(session: ConnectSession | None, folder: Path, reach: ConnectReach | None) -> None:
-    """Release the session of an attempt whose runner is dead, if it has one. Takes a minute at most.
-
-    `folder`: that of the attempt, at the worker that ran it. `reach`: finds external servers.
-    """
+    """Release the session of an attempt whose runner is dead, within a minute. `folder`: the attempt's."""
     if session is None:
         return
     plan = server_folder.plan_of(folder.parents[1], session.session_id, session.url)

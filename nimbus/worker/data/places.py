@@ -144,10 +144,7 @@ def read_manifest(folder: Path, reference: str) -> OutputManifest:
 
 
 def verify(folder: Path, reference: str) -> None:
-    """Compare every byte of an output with its manifest. Reads all of it.
-
-    InputRefusedError: it is not what was committed. OSError: it cannot be read now.
-    """
+    """Compare every byte of an output with its manifest. InputRefusedError: it differs. OSError: not now."""
     expected = set(read_manifest(folder, reference).files)
     try:
         present = list_output(folder, prefix_of(reference), _file, max_files=MAX_FILES)

@@ -44,10 +44,7 @@ class DataPlace(Protocol):
         """The place of an attempt's output: `output` of its order, or a name that begins with it."""
 
     def output(self, output: str, own: Path) -> Path:
-        """The local folder that an attempt writes to, which this call does not create.
-
-        `own`: a path in the attempt's own folder on this host.
-        """
+        """The local folder that an attempt writes to; not created here. `own`: in the attempt's folder."""
 
     def commit(self, output: Path, prefix: str, noted: Path | None = None, *, published: bool = False) -> str:
         """Store the content of the folder durably; return its reference. The folder must not change any more.
@@ -65,10 +62,7 @@ class DataPlace(Protocol):
         """
 
     def input(self, reference: str) -> Path:
-        """The local folder of a committed output, which `fetch` creates.
-
-        InputRefusedError: it is not a reference of this kind of place.
-        """
+        """The local folder of a committed output, which `fetch` creates. Raises InputRefusedError."""
 
     def is_here(self, reference: str) -> bool:
         """True if `fetch` has nothing to do."""

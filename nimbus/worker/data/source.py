@@ -224,10 +224,7 @@ def _counts(name: str) -> bool:
 
 @contextmanager
 def opened(place: SourcePlace, part: _TableFile) -> Iterator[IO[bytes]]:
-    """Open a complete, verified file. Retries for ten minutes if the bucket does not answer.
-
-    NimbusDataError: it differs from the committed content. BlobSyncError: the bucket refused.
-    """
+    """Open a verified file; retries for ten minutes. NimbusDataError: it differs. BlobSyncError: refused."""
     if not place.is_bucket:
         with Path(part.key).open("rb") as file:
             yield file

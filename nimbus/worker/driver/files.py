@@ -46,10 +46,7 @@ def write_plan(
     order: Assignment,
     gets_plan: Callable[[DriverPlan], bool] = lambda _: False,
 ) -> DriverPlan:
-    """Write the files of `nimbus.worker.driver` and `nimbus.task`, before the driver is started.
-
-    `gets_plan`: True if the driver is given its plan. It is then in a file only for the log's limit.
-    """
+    """Write the driver's files. `gets_plan`: it is given its plan; the file is for the log's limit."""
     made = driver_plan(plan, order).placed()
     if made.interpreter:
         made = replace(made, bundle=str(folder.bundle))
@@ -70,10 +67,7 @@ def write_plan(
 
 
 def driver_plan(plan: RunnerPlan, order: Assignment) -> DriverPlan:
-    """The part of an order, and of what only this host knows, that the driver needs.
-
-    `{{ release_root }}` is not filled in: see `DriverPlan.placed`.
-    """
+    """The part of an order that the driver needs. `{{ release_root }}` stays, see `DriverPlan.placed`."""
     return DriverPlan(
         kind=order.task.kind.value,
         script=order.task.script,

@@ -34,10 +34,7 @@ _FLUSH_FAILED = 120
 
 
 def completed(work: Callable[[], object], release_root: str) -> int:
-    """Run a program's code, join its threads and run its exit handlers; return its exit status.
-
-    Negative for a signal. Errors name files of the release.
-    """
+    """Run a program's code, threads and exit handlers; return its exit status, negative for a signal."""
     status = _status_of(work, release_root)
     for step in (threading._shutdown, atexit._run_exitfuncs):  # type: ignore[attr-defined]
         try:

@@ -43,10 +43,7 @@ class OutputNotSharedError(NimbusError):
 
 
 def change_stop(cost: Path) -> None:
-    """Let `spark.stop()` first write what Spark did to a file, and return when the JVM has stopped.
-
-    The server of accumulators takes a second more.
-    """
+    """Let `spark.stop()` write what Spark did, and not wait for the server of accumulators: it takes 1 s."""
     stop, book = SparkContext.stop, CostBook(cost)
 
     def stop_jvm(context: Any) -> None:
@@ -70,10 +67,7 @@ def stop_spark() -> None:
 
 
 def watch_output(output: Path) -> Callable[[], None]:
-    """Check the output before each SparkContext of this process stops.
-
-    The result raises OutputNotSharedError if a check failed: when the task has ended and Spark is stopped.
-    """
+    """Check the output before a SparkContext stops; the result, called later, raises OutputNotSharedError."""
     failed: list[OutputNotSharedError] = []
     before, stop = state_of(output), SparkContext.stop
 

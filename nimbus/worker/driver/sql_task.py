@@ -67,10 +67,7 @@ def render_sql(text: str, task: TaskContext, place: str) -> str:
 
 
 def views(folders: Mapping[str, Iterable[str]], text: str) -> dict[str, tuple[str, str]]:
-    """The views that SQL uses, each with its task and the folder in its output. Each costs a job of Spark.
-
-    SqlTaskError: two tables would be the same view.
-    """
+    """The views that SQL uses, each with task and folder; each costs a job of Spark. Raises SqlTaskError."""
     words = frozenset(re.findall(r"\w+", text.lower()))
     named: dict[str, tuple[str, str]] = {}
     for task in sorted(folders):

@@ -128,10 +128,7 @@ class WorkDirInUseError(NimbusError):
 
 
 def take_work_dir(work_dir: Path) -> int:
-    """Lock the folder, created if needed, until the returned descriptor is closed.
-
-    WorkDirInUseError: a live worker has it.
-    """
+    """Lock the folder until the returned descriptor is closed. WorkDirInUseError: a live worker has it."""
     work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = ProcessLock(work_dir / "worker.lock").take(own_process())
     if fd is None:

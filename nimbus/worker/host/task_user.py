@@ -102,10 +102,7 @@ class TaskUsers:
 
 
 def find_users(run_as: str | None, run_as_pipelines: Mapping[str, str]) -> TaskUsers:
-    """Find the users that a configuration names, each by name or uid.
-
-    TaskUserError: there is no such user, or it is root, or this process cannot run tasks as another user.
-    """
+    """Find the users, each by name or uid. TaskUserError: none such, or root, or we cannot switch users."""
     if run_as is None and not run_as_pipelines:
         return TaskUsers()
     if lacking := _lacking():

@@ -85,10 +85,7 @@ class Loan:
         return now._replace(cpu_ms=now.cpu_ms - self._before.cpu_ms)
 
     def end(self, *, clean: bool) -> str:
-        """Give the JVM back, or kill it with all its descendants; return why it was not kept, or nothing.
-
-        `clean`: the driver came to its end, and all its processes have ended.
-        """
+        """Give the JVM back if `clean`, else kill it with all below it; return why it was not kept."""
         why = "the driver did not come to a good end"
         if clean:
             try:

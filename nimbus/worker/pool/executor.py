@@ -334,11 +334,7 @@ class ExecutorProcess:
 
 
 def run_and_exit(folder: ExecutorFolder, startup: int, worker: socket.socket) -> int:
-    """Run an executor, in a forked process with one thread.
-
-    `startup`: descriptor of an `ExecutorStartup`; it is closed. `worker`: socket of the worker, which sends
-    orders.
-    """
+    """Run an executor in a forked process. `startup`: descriptor of an `ExecutorStartup`; it is closed."""
     configure_log()
     end_with_any_thread()
     if not _has_lock(folder):

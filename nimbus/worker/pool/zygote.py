@@ -196,10 +196,7 @@ class Zygote:
             self._executor.send(marshal.dumps(message))
 
     def _await_end_of_group(self, group: int, used: Usage) -> Usage:
-        """Wait until a driver's whole process group is dead, because it could write to the output.
-
-        Returns what it used, with its leader's part, `used`.
-        """
+        """Wait until a driver's group is dead, as it could write to the output; return what all used."""
         until = time.monotonic() + _KILL_DEADLINE_S
         with suppress(ProcessLookupError, PermissionError):
             while time.monotonic() < until:
@@ -211,10 +208,7 @@ class Zygote:
         return used
 
     def _sweep(self) -> None:
-        """Kill orphans that drivers left outside of their process groups; this process has adopted them.
-
-        Processes of a living driver, by group or by the tag in their environment, are not killed.
-        """
+        """Kill orphans that drivers left outside of their groups, unless a living driver's tag is theirs."""
         # A look at all processes takes milliseconds, and most tasks leave none.
         drivers = self._drivers()
         left = [] if drivers and drivers == {*procfs.children(os.getpid())} else self._strays()
