@@ -15,7 +15,7 @@ PYTEST := $(PY) -m pytest
 JOBS := 5
 SIDE_BY_SIDE = -n $${NIMBUS_TEST_JOBS:-$(JOBS)} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: audit dist docs help licences setup examples demo pictures test check lint format simulate chaos chaos-smoke chaos-spark test-spark test-deploy chaos-points chaos-kills chaos-api slow-files lock clean
+.PHONY: audit dist docs help licences setup examples demo pictures generated test check lint format simulate chaos chaos-smoke chaos-spark test-spark test-deploy chaos-points chaos-kills chaos-api slow-files lock clean
 .PHONY: bench-smoke bench-simulate bench-web bench-scale bench-leader bench-clusters bench-engine bench-tools bench-blobsync bench-tasks-tools bench-airflow-tools bench-tasks chaos-blobsync
 
 help: ## List the targets
@@ -32,6 +32,12 @@ demo: setup ## `nimbus demo`: three schedulers, a pipeline, a killed leader, not
 
 pictures: setup ## Fill a cluster and take pictures of fifteen pages, into FOLDER (build/pictures); with DOCS=1 also those of the documents
 	@$(PY) -m tests.nimbus.pictures $(FOLDER) $(if $(DOCS),--docs)
+
+generated: setup ## Write the generated files that are committed: docs/reference, options of nimbus.authoring, the document of the API, samples of records
+	$(PY) -m tests.nimbus.reference
+	$(PY) -m tests.nimbus.authoring_options
+	$(PY) -m tests.nimbus.unit.openapi_changes --write
+	$(PY) -m tests.nimbus.stored_records
 
 test: examples ## Run all tests, or those of PACKAGE (nimbus, leader, blobsync), five files at a time; NIMBUS_TEST_JOBS=0: one after the other
 	$(PYTEST) $(SIDE_BY_SIDE) --junit-xml=build/tests.xml tests/$(PACKAGE)

@@ -62,8 +62,7 @@ def encode_position(record: PipelineRecord) -> bytes | None:
 def decode(data: bytes, place: str) -> PipelineRecord:
     """Read a pipeline from its own node, without the position.
 
-    Raises:
-        UnreadableRecordError: `data` is no pipeline, or of a newer schema.
+    Raises UnreadableRecordError: `data` is no pipeline, or of a newer schema.
     """
     body = _BODY.decode(data, place)
     return PipelineRecord(**{name: getattr(body, name) for name in _Body.__slots__})
@@ -72,8 +71,7 @@ def decode(data: bytes, place: str) -> PipelineRecord:
 def with_position(record: PipelineRecord, data: bytes | None, place: str) -> PipelineRecord:
     """The record with the position from the position node.
 
-    Raises:
-        UnreadableRecordError: `data` is no position, or of a newer schema.
+    Raises UnreadableRecordError: `data` is no position, or of a newer schema.
     """
     if data is None:
         return record

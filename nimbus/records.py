@@ -91,12 +91,8 @@ class RecordCodec(Generic[T]):
     def decode(self, data: bytes, place: str) -> T:
         """Read a record.
 
-        Args:
-            data: What `encode` wrote.
-            place: Where it is stored, for the error message.
-
-        Raises:
-            UnreadableRecordError: no JSON object, another schema, or fields that are missing or wrong.
+        `place`: where it is stored, for the error message. Raises UnreadableRecordError: no JSON object,
+        another schema, or fields that are missing or wrong.
         """
         try:
             body: dict[str, Any] = json.loads(data)

@@ -94,8 +94,7 @@ Encode = Callable[[], bytes]
 def encode_new(run: Run) -> dict[str, bytes]:
     """All nodes of a run, the header first.
 
-    Raises:
-        RecordTooLargeError: the plan does not fit into one transaction.
+    Raises RecordTooLargeError: the plan does not fit into one transaction.
     """
     return {"": _header(run), **_body(run), **_encode_pins(run.pins, {}), **_encode_lists(run, None)}
 
@@ -148,11 +147,7 @@ class RunNode(NamedTuple):
 
 
 def head_of(header: bytes, place: str) -> RunNode:
-    """Read a run's own node.
-
-    Raises:
-        UnreadableRecordError: it is broken, or of a newer schema.
-    """
+    """Read a run's own node. Raises UnreadableRecordError: it is broken, or of a newer schema."""
     found = _object(header, place)
     if found.pop("schema", None) != SCHEMA:
         raise UnreadableRecordError(place, f"not of schema {SCHEMA}, which this version knows; upgrade it")
@@ -182,8 +177,7 @@ def decode(nodes: Mapping[str, bytes], place: str) -> Run:
 def completed(head: RunNode, nodes: Mapping[str, bytes], place: str) -> Run:
     """Read a run from its own node and those below it.
 
-    Raises:
-        UnreadableRecordError: a node is missing or broken.
+    Raises UnreadableRecordError: a node is missing or broken.
     """
     header, names = dict(head.body), head.children
     try:
@@ -214,8 +208,7 @@ def completed(head: RunNode, nodes: Mapping[str, bytes], place: str) -> Run:
 def listed(data: bytes, place: str) -> ListedRun:
     """The fields that lists need, from a run's own node.
 
-    Raises:
-        UnreadableRecordError: the node is broken, or of a newer schema.
+    Raises UnreadableRecordError: the node is broken, or of a newer schema.
     """
     if not data.startswith(_BEGINS):
         raise UnreadableRecordError(place, f"not of schema {SCHEMA}, which this version knows; upgrade it")

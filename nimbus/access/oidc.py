@@ -43,8 +43,7 @@ class Grants:
     def of(self, name: str, issuer: str, groups: Collection[str]) -> GroupRole:
         """The grant of a person: the highest role of the groups, and the teams of all of them.
 
-        Raises:
-            AccessDeniedError: none of the groups has a role, and there is no default role.
+        Raises AccessDeniedError: none of the groups has a role, and there is no default role.
         """
         grants = [self.by_group[group] for group in self.known(groups)] if issuer == self.issuer else []
         if grants:

@@ -112,8 +112,7 @@ def check_command(
 ) -> None:
     """Check that a principal may send a command: its role, its grants, and whose the pipeline is.
 
-    Raises:
-        AccessDeniedError: it may not.
+    Raises AccessDeniedError: it may not.
     """
     grants, needed = tuple(grants), command.needs_role
     thing = of.of(command, principal)

@@ -74,8 +74,7 @@ class Document:
 def read_document(path: Path) -> Document:
     """Read a YAML file whose top is a mapping.
 
-    Raises:
-        InvalidDocumentError: it cannot be read, is not such a document, or repeats keys.
+    Raises InvalidDocumentError: it cannot be read, is not such a document, or repeats keys.
     """
     try:
         with path.open("rb") as file:
@@ -93,8 +92,7 @@ def read_document(path: Path) -> Document:
 def parse_document(text: bytes, name: str) -> Document:
     """Parse YAML whose top is a mapping.
 
-    Raises:
-        InvalidDocumentError: it is not such a document, is too large or too deep, or repeats keys.
+    Raises InvalidDocumentError: it is not such a document, is too large or too deep, or repeats keys.
     """
     if len(text) > MAX_BYTES:
         raise _whole(name, f"the document is larger than {MAX_BYTES >> 20} MiB")
@@ -124,8 +122,7 @@ def parse_document(text: bytes, name: str) -> Document:
 def parse_value(text: str, name: str) -> Any:
     """Parse YAML that is one value, by the rules of documents: `on` is text if it is a key.
 
-    Raises:
-        InvalidDocumentError: it is not YAML, is too deep, or repeats keys.
+    Raises InvalidDocumentError: it is not YAML, is too deep, or repeats keys.
     """
     try:
         _check_depth(text, name)

@@ -59,12 +59,8 @@ class _StorageAlone(Strict):
 def load_storage(path: Path | None, environ: Mapping[str, str]) -> Storage:
     """Read the section `storage` alone, for a host that only publishes. Other sections are not looked at.
 
-    Args:
-        path: As for `load_settings`; None: the environment has all of it.
-        environ: As for `load_settings`.
-
-    Raises:
-        InvalidConfigurationError: with all problems of the section, each with its place.
+    `path`: as for `load_settings`; None: the environment has all of it. Raises InvalidConfigurationError:
+    with all problems of the section, each with its place.
     """
     try:
         document = Document(ENVIRONMENT, {}, {}) if path is None else read_document(path)

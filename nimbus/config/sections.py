@@ -211,8 +211,7 @@ class Worker(Strict):
     def data_dir(self) -> Path:
         """The folder that all workers share; with `data_uri` this worker's folder for copies of inputs.
 
-        Raises:
-            InvalidConfigurationError: it is not set. That is allowed only where no worker runs.
+        Raises InvalidConfigurationError: it is not set. That is allowed only where no worker runs.
         """
         if self.data_uri is not None:
             return self.work_dir / "inputs"

@@ -272,8 +272,7 @@ def scalar(value: object) -> str:
 def scalar_text(name: str, value: object) -> str:
     """A scalar as text.
 
-    Raises:
-        SuggestingError: a list, a mapping, nothing, or text that cannot be passed to a process.
+    Raises SuggestingError: a list, a mapping, nothing, or text that cannot be passed to a process.
     """
     if isinstance(value, bool):
         return "true" if value else "false"

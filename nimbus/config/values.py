@@ -39,8 +39,7 @@ AnyEnum = TypeVar("AnyEnum", bound=Enum)
 def parse_duration(value: object) -> timedelta:
     """Read a duration such as `500ms`, `10s`, `1.5m`, `2h` or `1d`.
 
-    Raises:
-        SuggestingError: it has no unit, an unknown one, is negative, or longer than ten years.
+    Raises SuggestingError: it has no unit, an unknown one, is negative, or longer than ten years.
     """
     if isinstance(value, timedelta):
         return value
@@ -70,8 +69,7 @@ def parse_duration(value: object) -> timedelta:
 def parse_size(value: object) -> int:
     """Read a number of bytes such as `64KiB`, `512MiB` or `1.5GiB`.
 
-    Raises:
-        SuggestingError: it is not a size, has no unit or an unknown one, or is larger than 1024 TiB.
+    Raises SuggestingError: it is not a size, has no unit or an unknown one, or is larger than 1024 TiB.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise SuggestingError(f"{value} has no unit; say the unit, for example 512MiB")
@@ -264,8 +262,7 @@ class Unclear(str):
 def clear(value: Any, place: KeyPath = ()) -> Any:
     """Return a value of any type, if its parts have one meaning.
 
-    Raises:
-        SuggestingError: a part is unclear; with its place.
+    Raises SuggestingError: a part is unclear; with its place.
     """
     if isinstance(value, Unclear):
         other = "" if isinstance(value.value, date) else f", or write {value.plain}"

@@ -43,9 +43,7 @@ class NotCheckedError(NimbusError):
 def check_apart(text: bytes, name_for_errors: str) -> PipelineSpec:
     """Read and check a definition, as `nimbus.definition.parse_definition` does with templates.
 
-    Raises:
-        RefusedError: it is not valid, or costs too much.
-        NotCheckedError: it cannot be checked now.
+    Raises RefusedError: it is not valid, or costs too much. Raises NotCheckedError: it cannot be checked now.
     """
     try:
         done = run_apart(

@@ -96,12 +96,8 @@ def downstream_of(
 ) -> tuple[PipelineName, ...]:
     """Pipelines that wait for `origin`, directly or not; each after all that it waits for.
 
-    Args:
-        origin: A pipeline.
-        waits: For each pipeline, those that it waits for, or reads data of.
-
-    Raises:
-        RefusedError: some pipelines wait for each other.
+    `waits`: for each pipeline, those that it waits for, or reads data of. Raises RefusedError: some pipelines
+    wait for each other.
     """
     reached = new = {origin}
     while new:

@@ -60,11 +60,7 @@ class CalendarKeys(Strict):
 
 
 def parse_calendar(text: bytes, name_for_errors: str) -> Calendar:
-    """Read a calendar.
-
-    Raises:
-        InvalidDocumentError: with everything that is wrong, each with its line.
-    """
+    """Read a calendar. Raises InvalidDocumentError: with everything that is wrong, each with its line."""
     if len(text) > MAX_BYTES:
         message = f"a calendar has at most {MAX_BYTES >> 10} KiB"
         raise InvalidDocumentError([Problem(file=name_for_errors, message=message)])
@@ -110,13 +106,8 @@ def calendar_file(name: str) -> str:
 def with_calendars(spec: PipelineSpec, folder: Path, shown: str) -> PipelineSpec:
     """The definition with the calendars that are files beside it; the others are the cluster's.
 
-    Args:
-        spec: The definition.
-        folder: The folder of the definition.
-        shown: The folder's name in messages.
-
-    Raises:
-        InvalidDocumentError: a file is no calendar; with each fault and its line.
+    `shown`: the folder's name in messages. Raises InvalidDocumentError: a file is no calendar; with each
+    fault and its line.
     """
     problems: list[Problem] = []
     known: dict[str, Calendar | None] = {}

@@ -59,8 +59,7 @@ def expanded(cron: str) -> str:
 def check_cron(text: str) -> None:
     """Check a cron expression.
 
-    Raises:
-        SuggestingError: a field is wrong, with its allowed values; or the schedule would never fire.
+    Raises SuggestingError: a field is wrong, with its allowed values; or the schedule would never fire.
     """
     if text.strip().startswith("@") and expanded(text) not in ALIASES.values():
         raise SuggestingError(
@@ -88,11 +87,7 @@ def check_cron(text: str) -> None:
 
 
 def check_timezone(name: str) -> None:
-    """Check the name of a time zone.
-
-    Raises:
-        SuggestingError: it is not a time zone; with the closest name.
-    """
+    """Check the name of a time zone. Raises SuggestingError: it is not a time zone; with the closest name."""
     try:
         ZoneInfo("" if _LOCAL.match(name) else name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as exc:

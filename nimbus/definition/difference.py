@@ -39,9 +39,7 @@ class KeyChange:
 def changes(now: Mapping[str, Any] | None, then: Mapping[str, Any]) -> Iterator[KeyChange]:
     """Keys with different values. A new or removed task or section is one change.
 
-    Args:
-        now: A definition as `PipelineSpecModel` writes it in JSON; None: it is not known.
-        then: Another one.
+    `now`: a definition as `PipelineSpecModel` writes it in JSON; None: it is not known.
     """
     yield from _changes(_keyed(now or {}), _keyed(then), ())
 

@@ -25,11 +25,8 @@ _LARGEST_SQL = 1 << 20
 def read_definition(path: Path) -> PipelineSpec:
     """Read a definition and check it against the files beside it.
 
-    Args:
-        path: The file, or the folder that contains `pipeline.yaml`.
-
-    Raises:
-        InvalidDefinitionError: with everything that is wrong, each with its place.
+    `path`: the file, or the folder that contains `pipeline.yaml`. Raises InvalidDefinitionError: with
+    everything that is wrong, each with its place.
     """
     file = path / DEFINITION_FILE if path.is_dir() else path
     try:
@@ -42,13 +39,8 @@ def read_definition(path: Path) -> PipelineSpec:
 def parse_definition(text: bytes, name_for_errors: str, *, is_published: bool = False) -> PipelineSpec:
     """Read a definition without the files beside it, such as one from a verified release.
 
-    Args:
-        text: Content of the file.
-        name_for_errors: Name of its origin, for messages.
-        is_published: Its templates were checked when the release was published, and are not again.
-
-    Raises:
-        InvalidDefinitionError: with everything that is wrong, each with its place.
+    `is_published`: its templates were checked when the release was published, and are not again. Raises
+    InvalidDefinitionError: with everything that is wrong, each with its place.
     """
     try:
         document = parse_document(text, name_for_errors)

@@ -86,12 +86,7 @@ _SOURCES = tuple(source.value for source in DataSource)
 
 
 def wait_faults(task: TaskKeys, pipeline: str) -> Iterator[KeyFault]:
-    """Faults of a task that no worker runs: keys for workers, results of tasks, and wrong conditions.
-
-    Args:
-        task: A task that no worker runs.
-        pipeline: The name of its pipeline.
-    """
+    """Faults of a task that no worker runs: keys for workers, results of tasks, and wrong conditions."""
     for key in _OF_WORKERS:
         if key in task.model_fields_set:
             yield KeyFault((key,), f"no worker runs a task of type {task.type}: it has no {key}; remove it")

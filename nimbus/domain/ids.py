@@ -101,11 +101,7 @@ class AttemptId:
 
     @classmethod
     def parse(cls, text: str) -> AttemptId:
-        """Read `run.task.number`.
-
-        Raises:
-            InvalidNameError: the text has another form.
-        """
+        """Read `run.task.number`. Raises InvalidNameError: the text has another form."""
         run, _, rest = text.partition(".")
         task, _, number = rest.partition(".")
         if not (

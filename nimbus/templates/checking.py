@@ -76,10 +76,7 @@ def argument_faults(
 ) -> list[list[TemplateFault]]:
     """Faults of each argument: syntax, unknown names, statements, unknown filters.
 
-    Args:
-        texts: Arguments as written.
-        parameters: Names of the pipeline's parameters.
-        items: Names that `item` has in each text; None: there is no `item`.
+    `items`: names that `item` has in each text; None: there is no `item`.
     """
     try:
         check_size(texts)

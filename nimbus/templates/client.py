@@ -44,8 +44,7 @@ class Templates:
     def render(self, run: Run) -> Run:
         """The run with the templates of its tasks rendered.
 
-        Raises:
-            TemplateError: names the task, and the argument, the property of Spark or `when`.
+        Raises TemplateError: names the task, and the argument, the property of Spark or `when`.
         """
         specs = [task.spec for task in run.tasks.values()]
         for spec in specs:
@@ -81,13 +80,8 @@ class Templates:
     ) -> TaskSpec:
         """A task that reads results, with its templates rendered.
 
-        Args:
-            run: Its run.
-            name: Name of the task.
-            results: Results by task, for tasks that have one.
-
-        Raises:
-            TemplateError: names the task, and the argument, the property of Spark or `when`.
+        `results`: results by task, for tasks that have one. Raises TemplateError: names the task, and the
+        argument, the property of Spark or `when`.
         """
         spec = run.tasks[name].spec
         (rendered,) = self._rendered(run, [spec], results=_known(spec, results))
@@ -122,13 +116,8 @@ class Templates:
     ) -> Mapping[str, Any]:
         """The parameters of a child run: those of the task, rendered with the item.
 
-        Args:
-            parent: The run.
-            link: Names the task and the item.
-            results: Results by task, for tasks that this one reads and that have one.
-
-        Raises:
-            TemplateError: names the parameter.
+        `results`: results by task, for tasks that this one reads and that have one. Raises TemplateError:
+        names the parameter.
         """
         task = parent.tasks[link.task].spec
         spec = spec_of(parent.tasks[link.task])

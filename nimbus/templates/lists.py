@@ -34,8 +34,7 @@ def file_in(text: str) -> tuple[TaskName, str] | None:
 def with_lists(spec: ChildSpec, results: Mapping[TaskName, Mapping[str, Any]]) -> ChildSpec:
     """The child runs of a task, with lists from the results of other tasks. Those in files stay templates.
 
-    Raises:
-        TemplateError: a result does not have the list, or the lists are too large.
+    Raises TemplateError: a result does not have the list, or the lists are too large.
     """
     texts = {name: text for name, text in spec.templates.items() if file_in(text) is None}
     lists = {name: _list(name, text, results) for name, text in texts.items()}

@@ -79,13 +79,7 @@ Action = Close | FenceClaim | FenceEnd | Reap | Idle
 
 
 def shows_life(attempt: Attempt, slots: Slots, workers: Container[WorkerId]) -> bool:
-    """True while its runner is alive or, before a driver is submitted or claims it, its worker.
-
-    Args:
-        attempt: An open attempt.
-        slots: Its records in ZooKeeper.
-        workers: All registered workers.
-    """
+    """True while its runner is alive or, before a driver is submitted or claims it, its worker."""
     is_held = slots.claim is not None or slots.submitted is not None
     return slots.has_heartbeat if is_held else attempt.worker in workers
 

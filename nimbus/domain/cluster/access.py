@@ -222,8 +222,7 @@ class SecretRules:
     def check(self, spec: PipelineSpec) -> None:
         """Check all secrets of a definition, also that of its webhook.
 
-        Raises:
-            RefusedError: it may not use one of them.
+        Raises RefusedError: it may not use one of them.
         """
         names = {name for task in spec.tasks for name in task.secrets.values()}
         if spec.webhook is not None:

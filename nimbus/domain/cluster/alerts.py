@@ -191,13 +191,7 @@ class AlertMessage:
 
 
 def message(alert: Alert, *, cluster: str, public_url: str) -> AlertMessage:
-    """The text of an alert.
-
-    Args:
-        alert: The claimed alert.
-        cluster: Name of the cluster.
-        public_url: Base URL of a scheduler, for the link to the run's page.
-    """
+    """The text of an alert. `public_url`: base URL of a scheduler, for the link to the run's page."""
     link = "" if alert.run is None else f"{public_url}/ui/runs/{alert.run}"
     marks = ["may repeat"] if alert.may_repeat else []
     marks += [f"and {alert.more} more alerts like it, which are not sent"] if alert.more else []

@@ -30,9 +30,7 @@ class SchemaUnknownError(NimbusError):
 def check_known(schema: int, what: str) -> None:
     """Raise SchemaUnknownError if this release cannot read and write records of a schema.
 
-    Args:
-        schema: That of the records.
-        what: Their place, such as the root of a cluster or a file, for the message.
+    `what`: their place, such as the root of a cluster or a file, for the message.
     """
     known = f"{what} has schema {schema}, and this release knows {NEWEST_SCHEMA}"
     if schema > NEWEST_SCHEMA:

@@ -271,13 +271,7 @@ class Gap:
 
 
 def gap(times: FailoverTimes, terms: Iterable[Term], sync_s: float = 0.0) -> Gap:
-    """The expected time without a leader.
-
-    Args:
-        times: Detection times.
-        terms: The newest terms.
-        sync_s: Seconds until the successor has its missing files.
-    """
+    """The expected time without a leader. `sync_s`: Seconds until the successor has its missing files."""
     took = [term.takeover_s for term in terms if term.takeover_s is not None]
     return Gap(
         noticed_s=0.0 if times.has_sentinel else times.session_timeout_s,

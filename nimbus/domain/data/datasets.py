@@ -304,10 +304,7 @@ def newest_data(dataset: Dataset | None) -> datetime | None:
 def late_from(record: PipelineRecord, name: DatasetName, newest: datetime | None) -> datetime | None:
     """When a dataset becomes late; None: never, its pipeline does not say `fresh`.
 
-    Args:
-        record: The pipeline that publishes it.
-        name: The dataset.
-        newest: As `newest_data` says; None: the time counts from the last change of the pipeline.
+    `newest`: as `newest_data` says; None: the time counts from the last change of the pipeline.
     """
     fresh: timedelta | None = record.profile.fresh.get(name)
     return None if fresh is None else (newest or record.updated_at) + fresh

@@ -71,8 +71,7 @@ class ReadingRun(Protocol):
 def wanted(read: Read, run: ReadingRun, dataset: Dataset) -> Partitions:
     """The partitions that a read of a run needs.
 
-    Raises:
-        ReadError: the dataset is divided in another way than the read says.
+    Raises ReadError: the dataset is divided in another way than the read says.
     """
     if dataset.partition is not Partitioning.INTERVAL:
         said = "key" if dataset.partition is Partitioning.WHOLE and read.key else ""
@@ -124,8 +123,7 @@ def chosen(
     Of overlapping intervals the newest version counts, so no moment is read twice. Empty: something before
     `known_from` is missing, which may never have been published.
 
-    Raises:
-        ReadError: two versions overlap in part, or there are too many.
+    Raises ReadError: two versions overlap in part, or there are too many.
     """
     found = [one for one in versions if asked.key in ("", one.partition)]
     if asked.interval is not None:

@@ -91,8 +91,7 @@ def on_calendar(moment: datetime, zone: tzinfo, change: Callable[[datetime], Any
 def earlier(moment: datetime, length: timedelta, zone: tzinfo) -> datetime:
     """The moment `length` before `moment`: whole days are calendar days, the rest is elapsed time.
 
-    Raises:
-        OverflowError: the result is outside the calendar.
+    Raises OverflowError: the result is outside the calendar.
     """
     days = timedelta(days=length.days)
     return on_calendar(moment, zone, lambda at: at - days) - (length - days)

@@ -39,13 +39,8 @@ def resolve_parameters(
 ) -> Mapping[str, Any]:
     """Every parameter of a run, by name.
 
-    Args:
-        spec: The pipeline.
-        given: Given values, by name.
-        strings: True: values are texts from a command line, and are parsed to their types.
-
-    Raises:
-        InvalidParametersError: a name is unknown or missing, a type is wrong, or a value is out of bounds.
+    `strings`: True: values are texts from a command line, and are parsed to their types. Raises
+    InvalidParametersError: a name is unknown or missing, a type is wrong, or a value is out of bounds.
     """
     problems = []
     resolved: dict[str, Any] = {}
@@ -75,8 +70,7 @@ def resolve_parameters(
 def parsed_json(text: str) -> Any:
     """A value from JSON.
 
-    Raises:
-        ValueError: it is no JSON. `NaN`, `Infinity` and `1e999`, which Python reads, are none.
+    Raises ValueError: it is no JSON. `NaN`, `Infinity` and `1e999`, which Python reads, are none.
     """
     try:
         value = json.loads(text)

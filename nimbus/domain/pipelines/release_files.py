@@ -184,8 +184,7 @@ def _path(a: Sequence[int], b: Sequence[int]) -> list[_Edit]:
 def _rounds(a: Sequence[int], b: Sequence[int]) -> list[array[int]]:
     """For each number of edits, how far into `a` each diagonal reaches; the last one reaches the end.
 
-    Raises:
-        TooDifferentError: there are more edits, or more steps, than allowed.
+    Raises TooDifferentError: there are more edits, or more steps, than allowed.
     """
     steps, rounds = 0, [array("i")]
     while True:

@@ -60,8 +60,7 @@ def signature_of(secret: str, target: str, signed: Signed, body: bytes) -> str:
 def check_request(secret: str, target: str, signed: Signed, body: bytes, now: datetime) -> None:
     """Refuse a request that was not signed with this secret for this target, or not within `REPLAY_WINDOW`.
 
-    Raises:
-        UnsignedRequestError: the message has the reason.
+    Raises UnsignedRequestError: the message has the reason.
     """
     check_form(signed)
     if not hmac.compare_digest(signature_of(secret, target, signed, body), signed.signature):

@@ -101,13 +101,7 @@ def spec_of(task: TaskRun) -> ChildSpec | None:
 
 
 def width_of(run: Run, name: TaskName, count: int) -> int:
-    """The width of the child runs of a task, see `Parent`.
-
-    Args:
-        run: The run.
-        name: Of the task.
-        count: Number of its items.
-    """
+    """The width of the child runs of a task, see `Parent`. `count`: number of its items."""
     others = (spec for other in run.tasks.in_order() if other.spec.name != name and (spec := spec_of(other)))
     all_tasks = count + sum(spec.max_items if spec.templates else spec.count for spec in others)
     return (1 if run.parent is None else run.parent.width) * all_tasks
@@ -116,15 +110,8 @@ def width_of(run: Run, name: TaskName, count: int) -> int:
 def begin(run: Run, name: TaskName, lists: Lists, *, epoch: int, now: datetime) -> Run:
     """Begin the next attempt of a task. Items that have succeeded are not repeated.
 
-    Args:
-        run: The run.
-        name: Of the task.
-        lists: Lists that came from results. Those of an earlier attempt are kept.
-        epoch: The leader's epoch.
-        now: The time of the decision.
-
-    Raises:
-        InvalidTransitionError: the task is not waiting, or the run does not start tasks any more.
+    `lists`: lists that came from results. Those of an earlier attempt are kept. Raises
+    InvalidTransitionError: the task is not waiting, or the run does not start tasks any more.
     """
     task, spec = run.tasks[name], run.tasks[name].spec.children
     if spec is None or not lifecycle.is_ready(run, task):
@@ -192,8 +179,7 @@ def _verdict(children: Children) -> tuple[Outcome, str]:
 def parts(run: Run, name: TaskName) -> tuple[ChildSpec, Children]:
     """The child runs that a task starts, and its progress.
 
-    Raises:
-        InvalidTransitionError: the task has not begun.
+    Raises InvalidTransitionError: the task has not begun.
     """
     task = run.tasks[name]
     spec = spec_of(task)
@@ -234,8 +220,7 @@ def children_of(run: Run, read: Read, load: Callable[[RunId], Run]) -> tuple[Chi
 
     `load`: reads an earlier run of the same pipeline, whose successful items this one keeps.
 
-    Raises:
-        ReadError: the task has started none, or there are too many.
+    Raises ReadError: the task has started none, or there are too many.
     """
     found = tuple(_by_item(run, read, load).values())
     if len(found) > MAX_PINNED:
@@ -268,8 +253,7 @@ def _by_item(run: Run, read: Read, load: Callable[[RunId], Run]) -> dict[int, Ch
 def published_by_children(read: Read, children: Iterable[EndedChild]) -> tuple[Version, ...]:
     """The versions that child runs have published: in the order of the items, then of the partitions.
 
-    Raises:
-        ReadError: child runs have published none, or too many.
+    Raises ReadError: child runs have published none, or too many.
     """
     ended = tuple(children)
     found = tuple(part for child in ended for part in _parts_of(read, child))

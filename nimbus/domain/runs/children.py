@@ -225,12 +225,8 @@ class ItemsError(Exception):
 def items_in(pieces: Iterable[bytes], most: int) -> tuple[Any, ...]:
     """The items in the content of a file, which is read up to its limits. Empty lines are left out.
 
-    Args:
-        pieces: The content.
-        most: Limit of the items.
-
-    Raises:
-        ItemsError: names each bad line with its number, or says that there are too many items or bytes.
+    `most`: limit of the items. Raises ItemsError: names each bad line with its number, or says that there are
+    too many items or bytes.
     """
     items: list[Any] = []
     bad: list[str] = []

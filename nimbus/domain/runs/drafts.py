@@ -69,9 +69,8 @@ def copied(draft: Draft, earlier: Run) -> Draft:
 def new_run(spec: PipelineSpec, draft: Draft) -> Run:
     """A run that has not begun, pinned to its release. Its templates are not rendered yet.
 
-    Raises:
-        InvalidParametersError: given parameters or dates do not fit the definition, or a data interval or a
-            variable of the cluster that it needs is missing.
+    Raises InvalidParametersError: given parameters or dates do not fit the definition, or a data interval or
+    a variable of the cluster that it needs is missing.
     """
     zone = ZoneInfo("UTC" if spec.schedule is None else spec.schedule.timezone)
     if spec.interval_files and draft.data_interval is None:
@@ -167,8 +166,7 @@ def _local_interval(interval: DataInterval | None, zone: tzinfo) -> DataInterval
 def _local(name: str, moment: datetime, zone: tzinfo) -> datetime:
     """`moment` in the time zone of the pipeline's schedule; in UTC if it has none.
 
-    Raises:
-        InvalidParametersError: the moment has no representable date in the zone.
+    Raises InvalidParametersError: the moment has no representable date in the zone.
     """
     try:
         return local(moment, zone)

@@ -56,8 +56,7 @@ def must_stop(run: Run, name: TaskName) -> bool:
 def open_attempt(run: Run, name: TaskName, *, worker: WorkerId, epoch: int, now: datetime) -> Run:
     """Open the next attempt of a waiting task on a worker.
 
-    Raises:
-        InvalidTransitionError: the task is not waiting, or the run does not start tasks (any more).
+    Raises InvalidTransitionError: the task is not waiting, or the run does not start tasks (any more).
     """
     task = run.tasks[name]
     if not run.opens_tasks or task.state is not TaskState.WAITING:
@@ -74,15 +73,8 @@ def close_attempt(
 ) -> Run:
     """Apply an attempt's END to the run, with all that follows from it.
 
-    Args:
-        run: The run, with that attempt open.
-        attempt: The attempt.
-        end: The content of its END slot.
-        max_infrastructure_failures: How many attempts of a task may be lost, fenced or refused.
-        now: The time of the decision.
-
-    Raises:
-        InvalidTransitionError: the attempt is not the task's open one.
+    `max_infrastructure_failures`: how many attempts of a task may be lost, fenced or refused. Raises
+    InvalidTransitionError: the attempt is not the task's open one.
     """
     task = run.tasks[attempt.task]
     current = task.open_attempt
@@ -116,8 +108,7 @@ def after_attempt(run: Run, task: TaskRun, max_infrastructure_failures: int, now
 def end_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settlement, now: datetime) -> Run:
     """End a ready task that no worker runs, as succeeded or failed, with all that follows.
 
-    Raises:
-        InvalidTransitionError: workers run the task, or it is not ready.
+    Raises InvalidTransitionError: workers run the task, or it is not ready.
     """
     task = run.tasks[name]
     if task.spec.kind.uses_worker or not is_ready(run, task):
@@ -129,8 +120,7 @@ def end_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settleme
 def mark_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settlement, now: datetime) -> Run:
     """End a waiting task in the state that an operator chose, with all that follows.
 
-    Raises:
-        InvalidTransitionError: the task does not wait, or its run is ending.
+    Raises InvalidTransitionError: the task does not wait, or its run is ending.
     """
     task = run.tasks[name]
     if task.state is not TaskState.WAITING or run.state.is_ending:
@@ -142,8 +132,7 @@ def mark_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settlem
 def conclude_waiting(run: Run, name: TaskName, state: TaskState, now: datetime, reason: str = "") -> Run:
     """End a waiting task without an attempt, with all that follows.
 
-    Raises:
-        InvalidTransitionError: the task does not wait.
+    Raises InvalidTransitionError: the task does not wait.
     """
     task = run.tasks[name]
     if task.state is not TaskState.WAITING:

@@ -16,9 +16,7 @@ _OF_A_TERM = 1 << 32
 def next_number(epoch: int, newest: int) -> int:
     """The number of the next run of a term.
 
-    Args:
-        epoch: That of the term.
-        newest: The largest number that the leader has seen; 0: none.
+    `newest`: the largest number that the leader has seen; 0: none.
     """
     return max(newest, epoch * _OF_A_TERM) + _ATTEMPTS
 

@@ -372,10 +372,7 @@ def backs_off(worker: WorkerInfo, refusals: Mapping[WorkerId, Refusals], now: da
 def rank(worker: WorkerInfo, busy: int, refused: Refusals | None) -> Rank | None:
     """Rank of a worker; None: it takes no new attempts, or has no free slot.
 
-    Args:
-        worker: The worker.
-        busy: Its open attempts.
-        refused: Its refusals, if it has any.
+    `refused`: its refusals, if it has any.
     """
     if worker.draining or worker.lacks or busy >= worker.slots:
         return None

@@ -80,9 +80,7 @@ def state_after(spec: TaskSpec, task_of: Callable[[TaskName], TaskRun]) -> TaskS
 def conclude(tasks: Tasks, names: Iterable[TaskName]) -> Tasks:
     """Decide about the tasks of `names` whose needs are final, and then about their dependents.
 
-    Args:
-        tasks: All tasks of a run.
-        names: Tasks with a need that has just become final, or all at the start of a run.
+    `names`: tasks with a need that has just become final, or all at the start of a run.
     """
     decided: dict[TaskName, TaskRun] = {}
 

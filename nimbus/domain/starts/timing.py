@@ -17,9 +17,7 @@ from nimbus.domain.runs.task_run import TaskRun, TaskState
 def not_before(run: Run, task: TaskRun) -> datetime | None:
     """The end of a retry's pause, or of `start_after` before the first attempt; None: at once.
 
-    Args:
-        run: A run in which all needs of the task are met.
-        task: A waiting task of the run.
+    `run`: a run in which all needs of the task are met.
     """
     if task.attempts or task.spec.start_after is None:
         return task.retry_at
@@ -97,9 +95,7 @@ def passed(run: Run, now: datetime, fastest: timedelta | None = None) -> tuple[L
 def task_late_at(run: Run, task: TaskRun) -> datetime | None:
     """When an open attempt, or the wait of a ready task without one, becomes late; None: never, or raised.
 
-    Args:
-        run: The run of the task.
-        task: A task with an open attempt, or one that no worker runs and whose needs are met.
+    `task`: a task with an open attempt, or one that no worker runs and whose needs are met.
     """
     if task.spec.warn_after is None:
         return None
