@@ -56,6 +56,12 @@ class UnreadableRecordError(NimbusError):
         super().__init__(f"{place} cannot be read: {why}. It is left as it is.")
         self.place = place
 
+    @classmethod
+    def of(cls, place: str, exc: ValidationError) -> UnreadableRecordError:
+        """The error about a record with a wrong or missing field, which it names."""
+        first = exc.errors()[0]
+        return cls(place, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+
 
 class Codec(Protocol[T]):
     """Turns records of one type into bytes and back."""
@@ -105,8 +111,7 @@ class RecordCodec(Generic[T]):
                 body[self.spans] = _spans(body[self.spans])
             return self.adapter.validate_python(body)
         except ValidationError as exc:
-            first = exc.errors()[0]
-            raise UnreadableRecordError(place, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from exc
+            raise UnreadableRecordError.of(place, exc) from exc
         except (ValueError, KeyError, AttributeError, TypeError, ArithmeticError, RecursionError) as exc:
             raise UnreadableRecordError(place, f"no JSON object with a schema number ({exc})") from exc
 
@@ -120,10 +125,8 @@ def _numbers(spans: Iterable[DataInterval]) -> list[int]:
     return found
 
 
-def _spans(stored: list[Any]) -> list[Any]:
-    """What `_numbers` was given; records of earlier versions have each interval as an object."""
-    if not stored or not isinstance(stored[0], int):
-        return stored
+def _spans(stored: list[int]) -> list[DataInterval]:
+    """What `_numbers` was given."""
     moments = [_FIRST + us * _MICROSECOND for us in accumulate(stored)]
     return [DataInterval(*pair) for pair in zip(moments[::2], moments[1::2], strict=True)]
 

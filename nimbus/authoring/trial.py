@@ -104,7 +104,7 @@ def try_out(
         parameters=parameters,
         variables=variables,
         logical_date=logical_date or now,
-        data_interval=None if data_interval is None else _interval(*data_interval),
+        data_interval=None if data_interval is None else DataInterval(*data_interval),
         cause=RunCause.MANUAL,
         asked_at=now,
     )
@@ -127,10 +127,6 @@ def _check_reads(spec: PipelineSpec, given: Mapping[str, Sequence[GivenVersion]]
             f"a test has no datasets, and these reads need some: {', '.join(missing)}; "
             'give the versions of each, as reads={name: [{"path": folder}]}'
         )
-
-
-def _interval(start: datetime, end: datetime) -> DataInterval:
-    return DataInterval(start=start, end=end)
 
 
 def _without_retries(spec: PipelineSpec) -> PipelineSpec:

@@ -111,10 +111,6 @@ Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256
 MAX_GROUPS = 200
 
 
-def _scopes() -> list[str]:
-    return ["openid"]
-
-
 def _algorithms() -> list[Algorithm]:
     return ["RS256", "ES256"]
 
@@ -142,7 +138,9 @@ class Oidc(Strict):
     """Required `aud` of tokens in requests. None: client_id."""
     redirect_uri: SafeUrl | None = None
     """None: /ui/login/callback of the host in the browser's request."""
-    scopes: Annotated[list[Claim], Field(min_length=1, max_length=20)] = Field(default_factory=_scopes)
+    scopes: Annotated[list[Claim], Field(min_length=1, max_length=20)] = Field(
+        default_factory=lambda: ["openid"]
+    )
     algorithms: Annotated[list[Algorithm], Field(min_length=1)] = Field(default_factory=_algorithms)
     name_claim: Claim = "sub"
     groups_claim: Claim = "groups"

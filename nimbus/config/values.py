@@ -180,10 +180,6 @@ def spark_folder(value: object) -> Path:
     return path
 
 
-def _file_path(value: object) -> Path:
-    return _path_of(value, "file")
-
-
 def _path_of(value: object, kind: str) -> Path:
     if isinstance(value, Path):
         return value
@@ -231,7 +227,7 @@ PositiveDuration = Annotated[timedelta, BeforeValidator(_positive, json_schema_i
 AbsolutePath = Annotated[Path, BeforeValidator(folder_path)]
 """The absolute path of a folder."""
 SparkFolder = Annotated[Path, BeforeValidator(spark_folder)]
-AbsoluteFile = Annotated[Path, BeforeValidator(_file_path)]
+AbsoluteFile = Annotated[Path, BeforeValidator(partial(_path_of, kind="file"))]
 
 
 class Unclear(str):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import time
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -146,10 +147,6 @@ def _folder(value: object) -> str:
     return value if value == "." else _pattern(value[:-1] if value.endswith("/") else value)
 
 
-def _argument(value: object) -> str:
-    return scalar_text("an argument", value)
-
-
 def _command(value: object) -> object:
     if isinstance(value, str):
         raise SuggestingError(
@@ -175,10 +172,6 @@ _secret_name = fitting(
     "{} is not the name of a secret: 1 to 127 letters, digits, '_', '-' and '.', starting with a letter or a "
     "digit",
 )
-
-
-def _spark_value(value: object) -> str:
-    return scalar_text("a Spark property", value)
 
 
 def _no_template(value: object, message: str) -> object:
@@ -295,10 +288,12 @@ Name = Annotated[
 ScheduleName = Annotated[Name, Field(max_length=40)]
 """It is the end of the ids of its runs."""
 ParameterValue = Annotated[Any, BeforeValidator(_parameter_value)]
-Argument = Annotated[str, BeforeValidator(_argument, json_schema_input_type=_Scalar)]
+Argument = Annotated[
+    str, BeforeValidator(partial(scalar_text, "an argument"), json_schema_input_type=_Scalar)
+]
 SparkConf = dict[
     Annotated[str, BeforeValidator(spark_key)],
-    Annotated[str, BeforeValidator(_spark_value, json_schema_input_type=_Scalar)],
+    Annotated[str, BeforeValidator(partial(scalar_text, "a Spark property"), json_schema_input_type=_Scalar)],
 ]
 TriggerRuleName = Annotated[TriggerRule, one_of(TriggerRule)]
 FailureName = Annotated[FailureClass, one_of(FailureClass), BeforeValidator(_no_infrastructure_failure)]

@@ -1,4 +1,7 @@
-"""What tasks publish and read: see `nimbus.domain.data.datasets`, `nimbus.domain.data.reads`."""
+"""What tasks publish and read: see `nimbus.domain.data.datasets`, `nimbus.domain.data.reads`.
+
+What a field with the name of a key means is told once, at the key in `nimbus.definition.models`.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +44,8 @@ class Publication:
     key: str = ""
     """Key of the partition: a template; in a run, its text. Empty for another partitioning."""
     of: TaskName | None = None
-    """The task whose output is published, after this one has checked it; None: its own."""
     keep: timedelta | None = None
-    """Age of a partition's end after which retention may take its outputs; None: they are kept."""
     keep_versions: int = 1
-    """How many newest versions of a partition are kept before that age."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +60,9 @@ class Read:
     new: bool = False
     """Only what was published since the last success of its pipeline."""
     last: timedelta | None = None
-    """Use the time of this length before the end of the run's interval, instead of the interval."""
     key: str = ""
     """Of a dataset by key: the partition; empty: all of them. A template; in a run, its text."""
     optional: bool = False
-    """True: it reads what is there when the others are, perhaps nothing."""
     of: TaskName | None = None
     """Only what the child runs of this task have published: see `nimbus.domain.runs.child_runs`."""
     starts: bool = False
@@ -78,9 +76,7 @@ class Accepted:
     dataset: DatasetName
     partition: Partitioning
     keep: timedelta | None = None
-    """As of `Publication.keep`."""
     keep_versions: int = 1
-    """As of `Publication.keep_versions`."""
     senders: tuple[str, ...] = ()
     """Principals and teams that may publish it; empty: every operator."""
 
@@ -154,9 +150,9 @@ class Version:
     at: datetime
     """When its task succeeded, or the command was done."""
     keep: timedelta | None = None
-    """As of `Publication.keep`."""
+    """As of `KeepKeys.partitions`."""
     keep_versions: int = 1
-    """As of `Publication.keep_versions`; that of the newest version counts."""
+    """As of `KeepKeys.versions`; that of the newest version counts."""
     item: Any = None
     """Pinned by a read with `of`: the item of the child run that published it."""
     value: Mapping[str, Any] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, time, timedelta
 from enum import StrEnum
 
@@ -114,32 +114,23 @@ class Profile(Scheduled):
     notify: tuple[NotifyRule, ...] | None = None
     deadline: time | None = None
     fresh: Mapping[DatasetName, timedelta] = field(default_factory=dict)
-    """How long after the newest data of a dataset `late` is raised."""
     readers: Mapping[DatasetName, tuple[str, ...]] = field(default_factory=dict)
-    """See `PipelineSpec.readers`."""
+
+
+_PROFILED = tuple(one.name for one in fields(Profile))
 
 
 def profile_of(spec: PipelineSpec) -> Profile:
     """The profile that the catalog keeps of a definition."""
-    return Profile(
+    same = {name: getattr(spec, name) for name in _PROFILED if hasattr(spec, name)}
+    return replace(
+        Profile(**same),
         description=shortened(spec.description),
-        tags=spec.tags,
-        runbook=spec.runbook,
         schedule=None if spec.schedule is None else replace(spec.schedule, parameters={}),
         more_schedules=tuple(replace(one, parameters={}) for one in spec.more_schedules),
         starts_by_data=spec.start is not None,
         tasks=len(spec.tasks),
-        concurrency=spec.concurrency,
-        children=spec.children,
-        upstream=spec.upstream,
-        datasets=spec.datasets,
-        published_together=spec.published_together,
         reads=tuple(sorted({read.dataset for read in spec.reads if read.of is None})),
-        accepts=spec.accepts,
-        notify=spec.notify,
-        deadline=spec.deadline,
-        fresh=spec.fresh,
-        readers=spec.readers,
     )
 
 

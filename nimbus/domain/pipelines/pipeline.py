@@ -1,4 +1,7 @@
-"""The definition of a pipeline: its tasks, their needs, and the rules they run under."""
+"""The definition of a pipeline: its tasks, their needs, and the rules they run under.
+
+What a field with the name of a key means is told once, at the key in `nimbus.definition.models`.
+"""
 
 from __future__ import annotations
 
@@ -232,7 +235,6 @@ class DataStart:
 
     when: StartWhen = StartWhen.ANY
     settle: timedelta | None = None
-    """How long nothing must have changed before a run starts."""
 
 
 MAX_MEMORY_SCALE = 8.0
@@ -248,9 +250,7 @@ class Retries:
     factor: float = 2.0
     max_delay: timedelta = timedelta(minutes=10)
     on: tuple[FailureClass, ...] | None = None
-    """None: after every failure except `analysis`."""
     memory_factor: float = 1.0
-    """Each out-of-memory failure multiplies the memory of the next attempts by this."""
 
     def covers(self, failure: FailureClass | None) -> bool:
         """True when a task is tried again after a failure of this class. None: the class is not reported."""
@@ -273,13 +273,9 @@ class Limits:
     """What one attempt may use. None: there is no limit."""
 
     memory_bytes: int | None = None
-    """Limit of all its processes together."""
     open_files: int | None = None
-    """Limit of each of its processes."""
     disk_bytes: int | None = None
-    """Limit of its folder on the worker and its output together."""
     log_bytes: int = 64 << 20
-    """How much of its log is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,7 +293,6 @@ class TaskSpec:
     when: str = ""
     """The condition for running it: a template; in a run, `true` or `false`. Empty: no condition."""
     allow_failure: bool = False
-    """True: its run can succeed even if it fails."""
     keeps_running: bool = False
     """True: it is started again whatever ends it, until its run is stopped. `retries` has only the pauses."""
     reads: tuple[TaskName, ...] = ()
@@ -320,11 +315,9 @@ class TaskSpec:
 
     retries: Retries = field(default_factory=Retries)
     timeout: timedelta | None = None
-    """Timeout of one attempt."""
     priority: Priority = Priority.MEDIUM
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     isolation: Isolation | None = None
-    """None: the default of its kind."""
 
     @property
     def is_pooled(self) -> bool:
@@ -335,7 +328,6 @@ class TaskSpec:
     limits: Limits | None = None
     """None: the defaults of `Limits`. None keeps the order of each attempt small."""
     main_class: str = ""
-    """Main class of a jar."""
 
     @property
     def file(self) -> str | None:
@@ -353,26 +345,19 @@ class TaskSpec:
     spark_place: SparkPlace | None = None
     """None: the worker's own Spark. None keeps the order of each attempt small."""
     secrets: Mapping[str, str] = field(default_factory=dict)
-    """Names of secrets, by the environment variable in which a driver gets the value."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of its drivers; they override those of the worker."""
     pools: Mapping[str, int] = field(default_factory=dict)
-    """How much an open attempt takes of each pool."""
     runs_on: tuple[str, ...] = ()
-    """Labels of which its worker must have all."""
     environment: str = ""
     """Name of the interpreter and Spark of its drivers in the workers' configuration; empty: the worker's."""
     waits_for: tuple[WaitFor, ...] = ()
     start_after: timedelta | None = None
-    """Shortest time from when its needs are met to its first attempt."""
     queue_timeout: timedelta | None = None
-    """Longest wait for room before each attempt; None: no limit."""
     warn_after: timedelta | None = None
-    """Duration of an attempt, or of the wait of a task without attempts, after which `late` is raised."""
     uses: tuple[str, ...] = ()
     """Names of reads of its pipeline that it uses."""
     publishes: tuple[Publication, ...] = ()
-    """The datasets of which its success publishes a version."""
     children: ChildSpec | None = None
     """Set only for a task of kind `pipeline`."""
 
@@ -399,21 +384,15 @@ class Schedule:
     name: str = ""
     """Empty: the only schedule of its pipeline, without a name."""
     cron: str
-    """Five fields, Debian's rules."""
     timezone: str
-    """IANA name."""
     catchup: CatchUp = CatchUp.LATEST
     catchup_window: timedelta | None = None
-    """Missed fire times that are older are skipped; None: however old they are."""
     data_interval: timedelta | None = None
-    """Length of a run's data interval, which ends at the fire time; None: since the fire time before."""
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Parameters of its runs; the others have their defaults. A profile does not have them."""
     calendar: str | None = None
-    """Name of a calendar; None: every day is like any other."""
     on_holidays: OnHolidays = OnHolidays.SKIP
     working_day: int | None = None
-    """Fire only on this working day of a month, counted from 1; negative: from its end."""
     days: Calendar | None = None
     """Content of the calendar. None, with a calendar: it is the cluster's, and not looked up yet."""
     of_release: bool = False
@@ -464,7 +443,6 @@ class ParameterSpec:
     """One parameter of a run."""
 
     type: str
-    """`string`, `integer`, `number`, `boolean` or `list`."""
     items: str = ""
     """Type of a list's values, to which `minimum`, `maximum` and `choices` apply; empty: it is no list."""
     default: Any = None
@@ -483,43 +461,31 @@ class PipelineSpec(Scheduled):
     description: str = ""
     tags: tuple[str, ...] = ()
     runbook: str = ""
-    """What to do when it fails: a URL or a text."""
     start: DataStart | None = None
-    """Set: changes of data start its runs, and fire times of a schedule are only the ends of intervals."""
     failure_strategy: FailureStrategy = FailureStrategy.END
     priority: Priority = Priority.MEDIUM
     timeout: timedelta | None = None
-    """Timeout of a whole run, from its start."""
     concurrency: Concurrency | None = None
-    """None: any number of runs at once."""
     max_parallel_tasks: int | None = None
-    """Limit of one run; None: only slots limit it."""
     notify: tuple[NotifyRule, ...] | None = None
-    """None: `alerts.notify` of the schedulers' configuration."""
     warn_after: timedelta | None = None
-    """Time from the start of a run until `late` is raised."""
     expect: timedelta | None = None
-    """Time from the request of a run until `late` is raised, unless the run has ended."""
     deadline: time | None = None
     """Time of day, in the schedule's zone, by which the run of the last fire time must have succeeded."""
     fresh: Mapping[DatasetName, timedelta] = field(default_factory=dict)
-    """How long after the newest data of a dataset `late` is raised, unless newer data are published."""
     readers: Mapping[DatasetName, tuple[str, ...]] = field(default_factory=dict)
     """Principals and teams that may read a dataset, besides its owner; of the others, everybody may."""
     parameters: Mapping[str, ParameterSpec] = field(default_factory=dict)
     files: tuple[str, ...] = ("**/*",)
-    """Globs, relative to the pipeline's folder, of the release's code."""
     dependencies: tuple[str, ...] = ()
     """Globs of wheels of the release. The tasks that import them have them, too."""
     jars: tuple[str, ...] = ()
     """Globs of jars of the release, likewise."""
     python_path: tuple[str, ...] = ()
-    """Folders of the release that every task can import from."""
     tasks: tuple[TaskSpec, ...] = ()
     variables: tuple[str, ...] = ()
     """Variables of the cluster that templates name. Those in SQL files are known only with the files."""
     reads: tuple[Read, ...] = ()
-    """Datasets that its tasks read."""
     accepts: tuple[Accepted, ...] = ()
     """Its datasets that take versions from outside."""
     webhook: Webhook | None = None

@@ -29,12 +29,10 @@ class UnsignedRequestError(NimbusError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """The configuration of a webhook: an HTTP request that starts a run."""
+    """The configuration of a webhook, as of `nimbus.definition.models.WebhookKeys`."""
 
     secret: str
-    """Name of the secret that signs requests. It must be one of the schedulers' secrets."""
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """Parameters of the run. Each is a place in the request's body, such as `{{ body.region }}`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,6 @@ class ChildSpec:
     result, known when this task is ready.
     """
     max_parallel: int | None = None
-    """Limit of child runs at once; None: all."""
     max_items: int = DEFAULT_MAX_ITEMS
 
     def with_lists(self, lists: Mapping[str, tuple[Any, ...]]) -> ChildSpec:

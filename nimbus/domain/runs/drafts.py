@@ -72,15 +72,17 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
     Raises InvalidParametersError: given parameters or dates do not fit the definition, or a data interval or
     a variable of the cluster that it needs is missing.
     """
+    interval = draft.data_interval
     zone = ZoneInfo("UTC" if spec.schedule is None else spec.schedule.timezone)
-    if spec.interval_files and draft.data_interval is None:
+    if spec.interval_files and interval is None:
         raise InvalidParametersError((f"{spec.interval_files[0]} needs a data interval: {NO_INTERVAL}",))
-    if draft.data_interval is None and (name := _interval_waiter(spec)) is not None:
-        raise InvalidParametersError((f"task {name} waits for a pipeline: {NO_INTERVAL}",))
+    waiter = next((task.name for task in spec.tasks if task.awaits_pipelines), None)
+    if interval is None and waiter is not None:
+        raise InvalidParametersError((f"task {waiter} waits for a pipeline: {NO_INTERVAL}",))
     publisher = _interval_publisher(spec)
-    if draft.data_interval is None and publisher is not None:
+    if interval is None and publisher is not None:
         raise InvalidParametersError((f"task {publisher} publishes a dataset by interval: {NO_INTERVAL}",))
-    if publisher is not None and draft.data_interval is not None and not _is_of_seconds(draft.data_interval):
+    if publisher is not None and interval and (interval.start.microsecond or interval.end.microsecond):
         raise InvalidParametersError(
             (f"task {publisher} publishes its data interval, which must be of whole seconds",)
         )
@@ -95,7 +97,7 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         release=draft.release,
         parameters=parameters,
         logical_date=_local("logical_date", draft.logical_date, zone),
-        data_interval=_local_interval(draft.data_interval, zone),
+        data_interval=_local_interval(interval, zone),
         timezone=zone.key,
         created_at=draft.asked_at,
         cause=draft.cause,
@@ -123,15 +125,6 @@ def _with_lists(task: TaskSpec, parameters: Mapping[str, Any]) -> TaskSpec:
     if task.children is None or not task.children.templates:
         return task
     return replace(task, children=task.children.with_parameters(parameters))
-
-
-def _interval_waiter(spec: PipelineSpec) -> TaskName | None:
-    """A task that waits for runs of a pipeline, and so needs a data interval."""
-    return next((task.name for task in spec.tasks if task.awaits_pipelines), None)
-
-
-def _is_of_seconds(interval: DataInterval) -> bool:
-    return interval.start.microsecond == interval.end.microsecond == 0
 
 
 def _interval_publisher(spec: PipelineSpec) -> TaskName | None:

@@ -145,11 +145,8 @@ class RunHeader:
     timezone: str = "UTC"
     """IANA name of the schedule's time zone, or UTC."""
     notify: tuple[NotifyRule, ...] | None = None
-    """As of `PipelineSpec.notify`."""
     warn_after: timedelta | None = None
-    """As of `PipelineSpec`."""
     expect: timedelta | None = None
-    """As of `PipelineSpec`."""
     late: tuple[Lateness, ...] = ()
     """Kinds of lateness that were raised."""
     variables: Mapping[str, str] = field(default_factory=dict)

@@ -171,7 +171,10 @@ def _of_attempt(
     cluster: ClusterId, root: Span, task: TaskRun, attempt_id: AttemptId, attempt: Attempt
 ) -> Span:
     ended_at = attempt.ended_at or root.ended_at
-    waited = {} if attempt.started_at is None else {"nimbus.started_after_s": _between(attempt)}
+    waited = {}
+    if attempt.started_at is not None:
+        waited_s = (attempt.started_at - attempt.opened_at).total_seconds()
+        waited = {"nimbus.started_after_s": max(0.0, waited_s)}
     outcome = attempt.outcome or Outcome.LOST
     return Span(
         name=task.spec.name,
@@ -193,8 +196,3 @@ def _of_attempt(
         },
         error=None if outcome is Outcome.SUCCEEDED else attempt.reason or outcome.value,
     )
-
-
-def _between(attempt: Attempt) -> float:
-    """Seconds from an attempt's order to the start of its code."""
-    return max(0.0, ((attempt.started_at or attempt.opened_at) - attempt.opened_at).total_seconds())

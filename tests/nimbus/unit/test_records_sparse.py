@@ -72,7 +72,7 @@ def test_a_header_holds_no_defaults_but_the_state_which_lists_read() -> None:
     assert run_record.listed(nodes[""], "/runs/r").state is RunState.RUNNING
 
 
-def test_spans_are_read_as_numbers_and_as_the_objects_that_they_once_were() -> None:
+def test_spans_are_written_as_numbers() -> None:
     hour = timedelta(hours=1)
     spans = (
         DataInterval(start=NOW, end=NOW + hour),
@@ -83,11 +83,10 @@ def test_spans_are_read_as_numbers_and_as_the_objects_that_they_once_were() -> N
     assert body["extents"][1:] == [3_600_000_000, 3_600_000_000, 3_600_000_001]
     assert records.DUE.decode(json.dumps(body).encode(), "here") == due
 
-    body["extents"] = [{"start": one.start.isoformat(), "end": one.end.isoformat()} for one in spans]
-    assert records.DUE.decode(json.dumps(body).encode(), "here") == due
 
-
-@pytest.mark.parametrize("stored", [[1], [1, "x"], [10**30, 1], 7, [None]])
+@pytest.mark.parametrize(
+    "stored", [[1], [1, "x"], [10**30, 1], 7, [None], [{"start": NOW.isoformat(), "end": NOW.isoformat()}]]
+)
 def test_spans_that_are_no_intervals_are_refused(stored: object) -> None:
     body = {**json.loads(records.DUE.encode(Due(pipeline=PipelineName("p"), start=DataStart())))}
     with pytest.raises(records.UnreadableRecordError):
