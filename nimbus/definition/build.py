@@ -51,7 +51,7 @@ def build_pipeline(model: m.PipelineKeys) -> PipelineSpec:
         schedule=next(iter(schedules), None),
         more_schedules=tuple(schedules[1:]),
         concurrency=_concurrency(model),
-        webhook=model.webhook and Webhook(secret=model.webhook.secret, parameters=dict(model.webhook.params)),
+        webhook=None if model.webhook is None else _webhook(model.webhook),
         notify=None if model.notify is None else notify_rules(model.notify),
         fresh={DatasetName(name): one.fresh for name, one in model.datasets.items() if one.fresh is not None},
         readers={
@@ -159,6 +159,10 @@ def _concurrency(model: m.PipelineKeys) -> Concurrency | None:
     if any(task.keep for task in model.tasks.values()):
         return Concurrency(limit=1)  # the next run begins after the one before has ended
     return None if model.concurrency is None else Concurrency(**_same(model.concurrency, Concurrency))
+
+
+def _webhook(model: m.WebhookKeys) -> Webhook:
+    return Webhook(secret=model.secret, parameters=dict(model.params))
 
 
 def schedules_of(model: m.PipelineKeys) -> Mapping[str, m.ScheduleKeys]:
