@@ -268,7 +268,6 @@ class S3History:
     def _names(
         self, pipeline: PipelineName | None, state: RunState | None, after: RunPlace | None
     ) -> Iterator[str]:
-        """Names in an index after a place."""
         prefix = index_of(pipeline, state)
         begin = None if after is None else f"{prefix}{after}"
         return (info.key.removeprefix(prefix) for info in valid_objects(self._store, prefix, begin))

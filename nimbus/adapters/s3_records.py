@@ -72,7 +72,6 @@ class Ascending:
         self._names, self._next = names, next(names, None)
 
     def has(self, name: str) -> bool:
-        """True if the name is in the iterator."""
         while self._next is not None and self._next < name:
             self._next = next(self._names, None)
         return self._next == name

@@ -115,7 +115,6 @@ def revoke(api: Api, out: Output, token_id: str) -> int:
 def _add_to(
     file: Path, made: NewToken, name: str, role: str, teams: tuple[str, ...], until: datetime | None
 ) -> None:
-    """Add a token to a file, atomically."""
     from nimbus import records
     from nimbus.domain.cluster.access import AccessRole, Token
 

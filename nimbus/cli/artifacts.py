@@ -69,7 +69,6 @@ def gc(dry_run: bool, config: Path | None, output: str) -> int:
 
 
 def _print_report(out: Output, report: CollectionReport, in_use: int) -> None:
-    """Print the report as text."""
     rows = [
         ("keep", kind.value, reason.value, tally.count, format_size(tally.size_bytes))
         for kind, reasons in report.kept.items()

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from nimbus.engine.forecast import Expected, Forecast
 
 _MAX_RUNS = 500
-"""Most runs in one response."""
 
 
 class Known(NamedTuple):

@@ -40,13 +40,9 @@ def write_client_file(folder: Path, *, servers: Sequence[str], config: Path) -> 
     return place
 
 
-def read_client_file(folder: Path = STACK_FOLDER) -> ClientFile | None:
-    """Read it, if a stack runs in this folder.
-
-    Raises:
-        SetupError: the file exists and cannot be read.
-    """
-    place = folder / CLIENT_FILE
+def read_client_file() -> ClientFile | None:
+    """Read it, if a stack runs in this folder. Raises SetupError: the file exists and cannot be read."""
+    place = STACK_FOLDER / CLIENT_FILE
     try:
         document: Mapping[str, Any] = json.loads(place.read_text())
         config = document.get("config")
@@ -63,11 +59,7 @@ def read_client_file(folder: Path = STACK_FOLDER) -> ClientFile | None:
 
 
 def servers(options: Sequence[str]) -> tuple[str, ...]:
-    """Base URLs to try, in order.
-
-    Raises:
-        SetupError: none are known, or one is not a URL.
-    """
+    """Base URLs to try, in order. Raises SetupError: none are known, or one is not a URL."""
     told = [part for option in options for part in _split(option)] or _split(os.environ.get(VARIABLE, ""))
     if not told:
         file = read_client_file()
@@ -133,11 +125,7 @@ def credentials_file() -> Path | None:
 
 
 def kept_tokens() -> dict[str, str]:
-    """Tokens by the URL of a scheduler.
-
-    Raises:
-        SetupError: the file cannot be read.
-    """
+    """Tokens by the URL of a scheduler. Raises SetupError: the file cannot be read."""
     place = credentials_file()
     if place is None:
         return {}
@@ -154,11 +142,7 @@ def kept_tokens() -> dict[str, str]:
 
 
 def keep_tokens(tokens: dict[str, str]) -> Path:
-    """Write the file atomically; other users can never read it.
-
-    Raises:
-        SetupError: the user has no home folder.
-    """
+    """Write the file atomically; other users can never read it. SetupError: there is no home folder."""
     place = credentials_file()
     if place is None:
         raise SetupError(

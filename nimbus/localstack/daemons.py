@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import http.client
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,6 @@ class StackTuning:
     attempt_patience: timedelta = timedelta(seconds=5)
     """How long `stop` waits for an attempt to end before it is killed."""
     keeps_jvms: bool = True
-    """Whether workers keep Spark JVMs, which take memory."""
     data_in_s3: bool = False
     """Whether outputs of tasks are stored in the S3 server; else in a folder that all workers share."""
     telemetry: Mapping[str, Any] | None = None
@@ -160,11 +159,8 @@ class SchedulerProcess(ManagedProcess):
         return self._words
 
     def _answers(self) -> bool:
-        try:
-            status, _ = http_answer(self.port, "/readyz", _ASK_DEADLINE_S)
-        except (OSError, http.client.HTTPException):
-            return False
-        return status == http.client.OK
+        answer = http_answer(self.port, "/readyz", _ASK_DEADLINE_S)
+        return answer is not None and answer[0] == HTTPStatus.OK
 
 
 class WorkerProcess(ManagedProcess):

@@ -41,13 +41,15 @@ def is_free(port: int) -> bool:
 
 def http_answer(
     port: int, path: str, deadline_s: float, method: str = "GET", headers: Mapping[str, str] | None = None
-) -> tuple[int, bytes]:
-    """Status and body of a loopback server's answer. Raises OSError or HTTPException if there is none."""
+) -> tuple[int, bytes] | None:
+    """Status and body of a loopback server's answer; None if there is none."""
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=deadline_s)
     try:
         connection.request(method, path, headers=headers or {})
         response = connection.getresponse()
         return response.status, response.read()
+    except (OSError, http.client.HTTPException):
+        return None
     finally:
         connection.close()
 

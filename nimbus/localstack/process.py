@@ -21,7 +21,6 @@ from nimbus import die_with_parent
 from nimbus.localstack.errors import ProcessStartError, ProcessStateError
 
 Report = Callable[[str], None]
-"""Receives one line of progress as text."""
 
 _POLL_S = 0.03
 _REPORT_EVERY_S = 2.0

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import http.client
 import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 
 from nimbus.localstack.errors import LocalStackError, ProcessStateError, ToolMissingError
@@ -91,10 +91,11 @@ class S3Server(ManagedProcess):
             return
         # Through the server, which does not notice folders that others create.
         headers = self._signed("PUT", f"/{name}")
-        status, answer = http_answer(self.port, f"/{name}", _ASK_DEADLINE_S, method="PUT", headers=headers)
-        if status != http.client.OK and b"BucketAlreadyExists" not in answer:
+        answer = http_answer(self.port, f"/{name}", _ASK_DEADLINE_S, method="PUT", headers=headers)
+        status, text = answer or (0, b"no answer")
+        if status != HTTPStatus.OK and b"BucketAlreadyExists" not in text:
             raise ProcessStateError(
-                f"{self.name} refused bucket {name}: HTTP {status} {answer.decode(errors='replace')}"
+                f"{self.name} refused bucket {name}: HTTP {status} {text.decode(errors='replace')}"
             )
 
     def _command(self) -> Sequence[str]:
@@ -104,11 +105,8 @@ class S3Server(ManagedProcess):
         return [str(rclone), "serve", "s3", f"--addr={LOOPBACK}:{self.port}", *_OPTIONS, str(self.objects)]
 
     def _answers(self) -> bool:
-        try:
-            http_answer(self.port, "/", _ASK_DEADLINE_S)  # a refusal, as it is unsigned, but the server works
-        except (OSError, http.client.HTTPException):
-            return False
-        return True
+        # It refuses the request, which is unsigned, but it works.
+        return http_answer(self.port, "/", _ASK_DEADLINE_S) is not None
 
     def _signed(self, method: str, path: str) -> dict[str, str]:
         """Headers of a request without body or query, signed.

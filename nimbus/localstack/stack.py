@@ -51,13 +51,10 @@ class StackAddresses:
     zookeeper: str | None
     """Connection string; None: the scheduler is a single one."""
     s3: str
-    """Endpoint URL."""
     schedulers: tuple[str, ...]
     """API URLs, in the order of the schedulers' numbers."""
     spark: str | None = None
-    """URL of the Spark cluster, if there is one."""
     spark_pages: tuple[str, ...] = ()
-    """Web pages of its masters."""
 
 
 class LocalStack:

@@ -5,12 +5,12 @@ The masters elect a leader, and store their state, in the stack's ZooKeeper.
 
 from __future__ import annotations
 
-import http.client
 import json
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +57,10 @@ class _SparkDaemon(ManagedProcess):
 
     def state(self) -> dict[str, Any]:
         """Its state as JSON; empty if it does not answer."""
+        status, body = http_answer(self._page_port, "/json/", _ASK_DEADLINE_S) or (0, b"")
         try:
-            status, body = http_answer(self._page_port, "/json/", _ASK_DEADLINE_S)
-            said = json.loads(body) if status == http.client.OK else {}
-        except (OSError, http.client.HTTPException, ValueError):
+            said = json.loads(body) if status == HTTPStatus.OK else {}
+        except ValueError:
             return {}
         return said if isinstance(said, dict) else {}
 

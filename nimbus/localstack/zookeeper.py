@@ -78,7 +78,6 @@ class ZooKeeperServer(ManagedProcess):
         return ()
 
     def _settings(self) -> dict[str, object]:
-        """Its configuration."""
         return {
             "tickTime": round(self._tick.total_seconds() * 1000),
             # ZooKeeper reads the file as Java properties, in which a backslash escapes.

@@ -31,24 +31,17 @@ class ClusterCounts:
     """Counts of the cluster at one moment."""
 
     runs: Mapping[str, int] = field(default_factory=dict)
-    """Live runs by state."""
     tasks: Mapping[str, int] = field(default_factory=dict)
-    """Tasks of these runs, by state."""
     ready_tasks: Mapping[str, int] = field(default_factory=dict)
     """Tasks whose needs are met, by what they wait for: a `WaitReason`, or `assignable`."""
     longest_waits_s: Mapping[str, float] = field(default_factory=dict)
     """By the same reasons: for how long the oldest of these tasks has been ready."""
     slots: int = 0
-    """Slots of registered workers."""
     open_attempts: int = 0
     commands: int = 0
-    """Commands that wait for a decision."""
     quarantined: int = 0
-    """Number of quarantined pipelines."""
     set_aside: int = 0
-    """Runs, pipelines and commands whose records cannot be read or decided."""
     schedule_lag_s: float = 0.0
-    """Age of the oldest fire time that is due and not handled, or how far a schedule's position is ahead."""
     last_success: Mapping[PipelineName, datetime] = field(default_factory=dict)
     outbox: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Entries of the outbox by kind and state."""

@@ -92,7 +92,6 @@ class SqliteSession:
 
     @property
     def session_id(self) -> int:
-        """Number of this session."""
         return self._id
 
     @property
@@ -132,9 +131,7 @@ class SqliteSession:
     def reading(self) -> Iterator[SqliteTree]:
         """A consistent snapshot of the nodes.
 
-        Raises:
-            StoreUnavailableError: they cannot be read.
-            ForkedError: the session belongs to the process from which this one was forked.
+        StoreUnavailableError; ForkedError: the session belongs to the process of which this one is a fork.
         """
         with self._transaction("BEGIN") as tree:
             yield tree
@@ -143,9 +140,7 @@ class SqliteSession:
     def writing(self) -> Iterator[SqliteTree]:
         """Change nodes in a transaction: durable when the block ends, rolled back if it raises.
 
-        Raises:
-            StoreUnavailableError: they cannot be written.
-            ForkedError: as of `reading`.
+        Raises as `reading`.
         """
         with self._transaction("BEGIN IMMEDIATE") as tree:
             yield tree
@@ -186,7 +181,6 @@ class SqliteSession:
             self._followers = [*self._followers, follower]
 
     def unfollow(self, follower: Follower) -> None:
-        """Undo `follow`."""
         with self._delivering:
             self._followers = [other for other in self._followers if other != follower]
 
@@ -234,7 +228,6 @@ class SqliteSession:
             self._wake.clear()
 
     def _end_dead_sessions(self) -> None:
-        """End the sessions of processes that have ended."""
         with self.reading() as tree:
             ended = [session for session, pid, started in tree.sessions() if _has_ended(pid, started)]
         if ended:

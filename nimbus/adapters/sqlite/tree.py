@@ -65,12 +65,10 @@ class SqliteTree:
         self._do = database.execute
 
     def get(self, path: str) -> bytes | None:
-        """Data of a node; None if it does not exist."""
         row = self._do("SELECT data FROM nodes WHERE path = ?", (path,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def stat(self, path: str) -> NodeRow | None:
-        """Metadata of a node; None if it does not exist."""
         row = self._do(
             "SELECT version, owner, czxid, ctime_ms, pzxid FROM nodes WHERE path = ?", (path,)
         ).fetchone()
@@ -105,7 +103,6 @@ class SqliteTree:
         return path
 
     def ensure(self, path: str) -> None:
-        """Create a persistent node and its parents, unless it exists."""
         if path != "/" and self.stat(path) is None:
             self.ensure(parent_of(path))
             self.create(path)
@@ -155,11 +152,9 @@ class SqliteTree:
         return None if found and found[0].zxid > after + 1 else found
 
     def forget_old_changes(self) -> None:
-        """Remove all but the last CHANGES_KEPT."""
         self._do("DELETE FROM changes WHERE zxid <= ?", (self.last() - CHANGES_KEPT,))
 
     def begin_session(self, pid: int, started: str) -> int:
-        """Number of a new session."""
         made = self._do("INSERT INTO sessions (pid, started) VALUES (?, ?)", (pid, started)).lastrowid
         return int(made or 0)
 

@@ -263,7 +263,6 @@ class TreeRegistrations:
         return self._publish(self._paths.worker(info.id), info, records.WORKER, is_live, WorkerIdInUseError)
 
     def data_mark(self, mark: str) -> str:
-        """Create the node unless it exists, and read it."""
         standing = self._calls.get(self._paths.data)
         if standing is None and mark:
             self._calls.ensure(self._paths.root)
@@ -335,7 +334,6 @@ class TreeWholeState:
         return tuple(all_runs(self._calls, self._paths))
 
     def dataset(self, name: DatasetName) -> Dataset | None:
-        """A dataset; None: nothing was published."""
         return read_record(self._calls, self._paths.dataset(name), datasets.CODEC)
 
 

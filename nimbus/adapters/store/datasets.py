@@ -45,7 +45,6 @@ class Compressed(Generic[T]):
 
 
 MAX_DECODED = 500
-"""How many datasets a leader keeps decoded."""
 
 CODEC = Compressed(records.DATASET)
 """40 versions take about 3 kB."""

@@ -18,7 +18,6 @@ from nimbus.adapters.store.paths import PROBE, Paths
 from nimbus.domain.errors import NimbusError
 
 DESTROY, IMPORT = "destroy", "import"
-"""The commands that remove and create a cluster."""
 TOGETHER = 500
 """Most nodes that one transaction removes."""
 ROUNDS = 10
@@ -72,7 +71,6 @@ class ClusterTree:
         return tuple(path for path in self._children(self._root) if path not in known)
 
     def exists(self) -> bool:
-        """True if the root exists."""
         return self._calls.exists(self._root)
 
     def counts(self) -> Mapping[str, int]:
@@ -135,11 +133,7 @@ class ClusterTree:
             raise
 
     def remove(self) -> None:
-        """Remove all nodes below the root, except the mark.
-
-        Raises:
-            ClusterInUseError: other processes create nodes at the same time.
-        """
+        """Remove all nodes below the root, except the mark. ClusterInUseError: others create nodes."""
         for _round in range(ROUNDS):
             doomed = [path for path in reversed(self.below([self._root])) if path != self._paths.unfinished]
             if not doomed:
@@ -154,11 +148,7 @@ class ClusterTree:
         self._calls.delete(self._paths.unfinished)
 
     def remove_root(self) -> None:
-        """The last step of a removal: remove the mark and the empty root.
-
-        Raises:
-            ClusterInUseError: other processes have created nodes again.
-        """
+        """Remove the mark and the empty root, at last. ClusterInUseError: others have created nodes again."""
         if not self._deleted((self._paths.unfinished, self._root)):
             raise ClusterInUseError(f"something has made nodes below {self._root} while it was removed.")
 

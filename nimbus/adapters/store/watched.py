@@ -37,11 +37,7 @@ class WatchedNodes(Generic[Value]):
         self._lock = threading.Lock()
 
     def values(self, names: Collection[str]) -> dict[str, Value]:
-        """The current values of the existing `names`; all other cached nodes are dropped.
-
-        Raises:
-            StoreUnavailableError: no answer in time.
-        """
+        """The current values of the existing `names`; all others are dropped. StoreUnavailableError."""
         if not self._lock.acquire(timeout=PATIENCE_S):
             raise StoreUnavailableError("another request still reads the same records; try again.")
         try:

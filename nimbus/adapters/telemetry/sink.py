@@ -43,7 +43,6 @@ class RunFacts:
 
     @cached_property
     def cluster(self) -> ClusterId:
-        """The cluster of the runs."""
         return self.read_cluster()
 
     def dropped(self, before: Run | None, run: Run) -> Dropped:

@@ -143,9 +143,6 @@ class ZooKeeperCalls(Calls):
         """Wait until kazoo has called the watches that arrived before the last response.
 
         Its connection thread queues them before it reads the response; another thread calls them, in order.
-
-        Raises:
-            StoreUnavailableError: that thread is stuck, or the session is closed.
         """
         called = threading.Event()
         self.session.client.handler.dispatch_callback(Callback("watch", called.set, ()))

@@ -35,7 +35,6 @@ _UNWATCHED = b"\0"
 WatchKind = Literal["data", "existence", "children"]
 """In the order of the request's lists."""
 Watchers = Mapping[str, Callable[[object], None]]
-"""Watch callbacks, by path."""
 
 
 @dataclass(frozen=True)

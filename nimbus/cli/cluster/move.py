@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -146,11 +146,8 @@ def _check_releases(settings: Settings, releases: Iterable[ReleaseRef]) -> None:
     """Refuse if the bucket lacks the manifest of a release. The files that it names are not checked."""
     from blobsync.bucket.keys import manifest
 
-    store = object_store(settings.storage)
-    try:
+    with logs_on_stderr(), closing(object_store(settings.storage)) as store:
         missing = [ref for ref in releases if store.size(manifest(ref.name, ref.digest)) is None]
-    finally:
-        store.close()
     if missing:
         raise CliError(
             f"the bucket {settings.storage.bucket} lacks releases that are in use: "
@@ -197,11 +194,7 @@ class _Contents:
 
 
 def _contents_of(state: ClusterState) -> _Contents:
-    """Read all pipelines and runs of a state, through a temporary database.
-
-    Raises:
-        UnreadableRecordError: one of them is broken, or of a newer release.
-    """
+    """Read all pipelines and runs of a state, through a temporary database. UnreadableRecordError."""
     from nimbus.adapters.store.calls import calls_on
     from nimbus.adapters.store.cluster import TreeWholeState
     from nimbus.adapters.store.moving import write_nodes

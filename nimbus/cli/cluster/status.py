@@ -246,7 +246,6 @@ def _end(row: dict[str, Any]) -> str:
 
 
 def _adopted(row: dict[str, Any]) -> str:
-    """What a leader adopted."""
     found = row["adopted"]
     if found is None:
         return "not read"

@@ -54,7 +54,6 @@ def doctor(config: Path | None, output: str) -> int:
 
 
 def _configured(settings: Settings) -> Iterator[CheckResult]:
-    """Check what a configuration names."""
     from nimbus.bootstrap.targets import spark_targets
     from nimbus.cli.doctor import host, services, stores
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from nimbus.client.api import Api
     from nimbus.domain.pipelines.pipeline import PipelineSpec, Schedule
 
-_FIRES = 5
-"""Number of fire times that are shown for each schedule."""
+_FIRES_SHOWN = 5
 
 
 @click.command(epilog=examples("nimbus pipeline plan flights", "nimbus pipeline plan flights -o json"))
@@ -115,7 +114,7 @@ def _fires(now: Iterable[Schedule], then: Iterable[Schedule]) -> dict[str, list[
     return {
         name: [
             fire.isoformat()
-            for fire in islice(merge(*(fires_after(schedule, at) for schedule in schedules)), _FIRES)
+            for fire in islice(merge(*(fires_after(schedule, at) for schedule in schedules)), _FIRES_SHOWN)
         ]
         for name, schedules in (("now", now), ("then", then))
     }
@@ -139,8 +138,7 @@ def _waits(api: Api, spec: PipelineSpec) -> Iterator[str]:
             yield f"task {task.name}: no worker that fits has the target {target} in spark.targets"
 
 
-_DIGEST = 64
-"""Length of a full digest in characters."""
+_DIGEST_LENGTH = 64
 
 
 @click.command()
@@ -222,7 +220,7 @@ def _print_text(out: Output, text: dict[str, Any]) -> int:
 
 def _digest(api: Api, name: str, text: str) -> str:
     """Find the full digest of a release by a prefix."""
-    if len(text) == _DIGEST:
+    if len(text) == _DIGEST_LENGTH:
         return text
     known: list[str] = [
         release["digest"]

@@ -28,7 +28,6 @@ _AT_REST = ("QUEUED", "COMPLETED")
 
 
 def _child_runs(task: dict[str, Any]) -> str:
-    """The states of a task's child runs."""
     children = task["children"]
     if not children or not children["attempt"]:
         return ""

@@ -239,7 +239,6 @@ def _show_given(out: Output, run: dict[str, Any]) -> None:
 
 
 def _results(api: Api, place: tuple[str, ...], run: dict[str, Any]) -> dict[str, Any]:
-    """The results of a run's tasks, if there are any."""
     gave = any(
         task.get("reused_from") or any(attempt.get("has_result") for attempt in task["attempts"])
         for task in run["tasks"]
