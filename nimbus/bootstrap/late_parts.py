@@ -23,15 +23,12 @@ class LateParts:
     announcer: ReplicaAnnouncer
 
     def enqueue(self, event: Event) -> None:
-        """To the engine."""
         self.engine.enqueue(event)
 
     def quarantine(self, quarantined: Mapping[PipelineName, str]) -> None:
-        """To the engine."""
         self.engine.enqueue(QuarantineChanged(quarantined))
 
     def publish_readiness(self, info: SchedulerInfo) -> None:
-        """To the election."""
         self.election.publish_readiness(
             info.ready,
             missing=info.missing_count,
@@ -47,11 +44,9 @@ class LateParts:
             self.election.remove_from_leader_lock_queue()
 
     def id_taken(self) -> str:
-        """From the registrar, when called."""
         return self.registrar.id_taken
 
     def leads(self) -> bool:
-        """From the election, at the point of use."""
         return self.election.is_leader()
 
     def leads_in(self, epoch: int) -> bool:
@@ -60,14 +55,13 @@ class LateParts:
         return leadership is not None and leadership.epoch == epoch
 
     def engine_status(self) -> EngineStatus:
-        """From the engine."""
         return self.engine.status
 
     def changed(self) -> None:
         """To the registrar: reported data have changed."""
-        self.registrar.look()
+        self.registrar.wake()
 
     def synced(self, _readiness: Readiness) -> None:
         """To the registrar and the announcer: the local store has changed."""
-        self.registrar.look()
-        self.announcer.look()
+        self.registrar.wake()
+        self.announcer.wake()

@@ -216,7 +216,7 @@ def build_metrics_server(resources: Resources, registry: CollectorRegistry) -> M
 
     def on_session(state: SessionState) -> None:
         if state is SessionState.CONNECTED:
-            access.look()  # only enqueues
+            access.wake()  # only enqueues
 
     session.add_listener(on_session)
     app = create_metrics_app(registry, gate, [host, hostname(), *allowed_hosts(settings)])

@@ -41,7 +41,7 @@ class ReplicaAnnouncer(Follower):
         self._failures = 0
         self._due_s = 0.0
 
-    def _look_now(self) -> None:
+    def _poll(self) -> None:
         self._pause_s = LONGEST_PAUSE_S  # also after a defect
         ready = _ready(self._readiness())
         now_s = self._clock.elapsed_s()

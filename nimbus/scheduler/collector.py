@@ -67,12 +67,12 @@ class Collector:
         while not self._stopping.is_set():
             for task in self._tasks:
                 try:
-                    self._look(task)
+                    self._collect_if_due(task)
                 except Exception:  # noqa: BLE001 - the top of the thread: the next collection may be luckier
                     _log.exception("collection_failed")
             self._stopping.wait(ASK_EVERY_S)
 
-    def _look(self, task: _Task) -> None:
+    def _collect_if_due(self, task: _Task) -> None:
         if not task.may():
             task.due_s = None
             return

@@ -1,4 +1,4 @@
-"""Threads of a scheduler that look at something again and again: after a signal, and after a pause.
+"""Threads of a scheduler that poll something: after a signal, and after a pause.
 
 `nimbus-catalog` keeps active releases on this disk before they are needed. `nimbus-access` follows the tokens
 of the cluster, the tokens file, and the TLS certificate. The registrar and the announcer are followers, too.
@@ -25,16 +25,16 @@ from nimbus.ports import AccessStore, CatalogFeed, StoreUnavailableError
 
 _log = structlog.get_logger(__name__)
 
-LOOK_AGAIN_S = 10.0
-"""Pause between looks without a watch, in case a watch was lost with its session. Files have no watch."""
+POLL_EVERY_S = 10.0
+"""Pause between polls without a watch, in case a watch was lost with its session. Files have no watch."""
 
 
 class Follower(ABC):
-    """Looks at its start, after each signal, and after each pause, until it must end.
+    """Polls at its start, after each signal, and after each pause, until it must end.
 
-    A look that fails is logged, and the next one follows: scheduling goes on without it.
+    A poll that fails is logged, and the next one follows: scheduling goes on without it.
 
-    `pause_s` is the longest pause between two looks. After the first signal it waits for `gather_s`, or the
+    `pause_s` is the longest pause between two polls. After the first signal it waits for `gather_s`, or the
     next signal, to collect more.
     """
 
@@ -45,7 +45,7 @@ class Follower(ABC):
         self._thread = threading.Thread(target=self._run, name=thread, daemon=True)
 
     @abstractmethod
-    def _look_now(self) -> None:
+    def _poll(self) -> None:
         """Read, and do what follows. Called on the thread."""
 
     def _clean_up(self) -> None:  # noqa: B027 - most have nothing to do
@@ -55,8 +55,8 @@ class Follower(ABC):
         """Start the thread."""
         self._thread.start()
 
-    def look(self) -> None:
-        """Look again soon. Any thread, and watches: only enqueues."""
+    def wake(self) -> None:
+        """Poll again soon. Any thread, and watches: only enqueues."""
         self._inbox.put(False)
 
     def stop_soon(self) -> None:
@@ -73,10 +73,10 @@ class Follower(ABC):
         ends = False
         while not ends:
             try:
-                self._look_now()
+                self._poll()
             except StoreUnavailableError as exc:
                 _log.warning("follower_delayed", thread=self._thread.name, error=str(exc))
-            except Exception:  # noqa: BLE001 - the top of the thread: the next look may be luckier
+            except Exception:  # noqa: BLE001 - the top of the thread: the next poll may be luckier
                 _log.exception("follower_failed", thread=self._thread.name)
             ends = self._asked_to_end()
         self._clean_up()
@@ -100,7 +100,7 @@ class CatalogFollower(Follower):
     def __init__(
         self, catalog: CatalogFeed, want: Callable[[Sequence[ReleaseRef]], None], changed: Callable[[], None]
     ) -> None:
-        super().__init__("nimbus-catalog", LOOK_AGAIN_S)
+        super().__init__("nimbus-catalog", POLL_EVERY_S)
         self._catalog = catalog
         self._want = want
         self._changed = changed
@@ -108,18 +108,18 @@ class CatalogFollower(Follower):
 
     @property
     def required(self) -> frozenset[ReleaseOf] | None:
-        """Releases that leadership needs, as last seen; None before the first look."""
+        """Releases that leadership needs, as last seen; None before the first poll."""
         records = self._records
         return None if records is None else required_releases(records)
 
-    def _look_now(self) -> None:
-        records = self._catalog.read(self.look)
+    def _poll(self) -> None:
+        records = self._catalog.read(self.wake)
         if records == self._records:
             return
         required = required_releases(records)  # first, because leadership waits for them
         rest = wanted_releases(records) - required
         self._want([ReleaseRef(r.pipeline, r.digest) for r in (*sorted(required), *sorted(rest))])
-        self._records = records  # only after success, so that a failed look is repeated
+        self._records = records  # only after success, so that a failed poll is repeated
         self._changed()
 
 
@@ -183,16 +183,16 @@ class AccessFollower(Follower):
         file: TokensFile | None = None,
         files: Sequence[Callable[[], None]] = (),
     ) -> None:
-        super().__init__("nimbus-access", LOOK_AGAIN_S)
+        super().__init__("nimbus-access", POLL_EVERY_S)
         self._store, self._gate, self._file, self._files = store, gate, file, files
         self._session_key: bytes | None = None
 
-    def _look_now(self) -> None:
+    def _poll(self) -> None:
         if self._file is not None and (found := self._file.changed()) is not None:
             self._gate.know_file(found)
-        for look in self._files:
-            look()
+        for check in self._files:
+            check()
         if self._session_key is None:
             self._session_key = self._store.session_key()
-        settings = self._store.settings(self.look)
+        settings = self._store.settings(self.wake)
         self._gate.know_store(settings.tokens, self._session_key, settings.grants)

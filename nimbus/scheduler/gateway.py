@@ -75,17 +75,14 @@ class ClusterGateway:
         """`data`: None if outputs are in a folder. `secrets` gives values by variable; raises SecretError."""
         self._board, self._logs, self._releases, self._clock = board, logs, releases, clock
         self.schedulers = schedulers
-        """See `AttemptGateway.schedulers`."""
         self._data, self._secrets, self._rules = data, secrets, rules
         self._key: bytes | None = None
 
     def admits(self, attempt: ClusterAttempt, token: str) -> bool:
-        """See `AttemptGateway.admits`."""
         right = token_for(self._tokens_key(), str(attempt.id), attempt.pipeline, attempt.release)
         return hmac.compare_digest(right.encode(), token.encode())
 
     def admits_to_data(self, attempt: ClusterAttempt, token: str, request: DataRequest) -> bool:
-        """See `AttemptGateway.admits_to_data`."""
         key, said = self._tokens_key(), request.model_dump(include={"uri", "output", "inputs"})
         return hmac.compare_digest(data_token_for(key, str(attempt.id), **said).encode(), token.encode())
 
@@ -95,11 +92,10 @@ class ClusterGateway:
         return self._key
 
     def bootstrap(self) -> bytes:
-        """See `AttemptGateway.bootstrap`."""
         return build_bundle()
 
     def release(self, attempt: ClusterAttempt) -> Iterator[bytes]:
-        """See `AttemptGateway.release`. Fails at once if the release does not come in time."""
+        """Fails at once if the release does not come in time."""
         pieces = self._pieces(attempt)
         try:
             next(pieces)  # from here on the release is pinned, until the generator is closed
@@ -115,7 +111,6 @@ class ClusterGateway:
     def claim(
         self, attempt: ClusterAttempt, *, nonce: str, driver: str, target: str, worker: str, host: str
     ) -> bool:
-        """See `AttemptGateway.claim`."""
         claim = Claim(
             attempt=str(attempt.id),
             worker=WorkerId(worker),
@@ -133,7 +128,6 @@ class ClusterGateway:
     def heartbeat(
         self, attempt: ClusterAttempt, nonce: str, progress: Mapping[str, Any], checkpoint: str | None
     ) -> HeartbeatAnswer:
-        """See `AttemptGateway.heartbeat`."""
         slots = self._board.read(attempt.id)
         if slots.end is None and slots.claim is None:
             return HeartbeatAnswer(claimed=False)
@@ -150,7 +144,6 @@ class ClusterGateway:
     def log(
         self, attempt: ClusterAttempt, nonce: str, offset: int, data: bytes, kept: KeptLog = KeptLog.LOG
     ) -> bool:
-        """See `AttemptGateway.log`."""
         slots = self._board.read(attempt.id)
         if slots.end is None and slots.claim is None:  # as in `heartbeat`; a refusal would end the log
             raise StoreUnavailableError(f"the claim of {attempt.id} is not here (yet)")
@@ -160,7 +153,6 @@ class ClusterGateway:
         return True
 
     def sign(self, attempt: ClusterAttempt, request: DataRequest) -> SignedUrl | None:
-        """See `AttemptGateway.sign`."""
         if self._data is None:
             raise StoreUnavailableError("`worker.data` is no bucket here")
         slots = self._board.read(attempt.id)
@@ -171,7 +163,6 @@ class ClusterGateway:
         return self._data.sign(request)
 
     def secrets(self, attempt: ClusterAttempt, request: SecretsRequest) -> Mapping[str, str] | None:
-        """See `AttemptGateway.secrets`."""
         right = secrets_token_for(self._tokens_key(), str(attempt.id), attempt.pipeline, request.names)
         if not hmac.compare_digest(right.encode(), request.token.encode()):
             return None
@@ -183,7 +174,6 @@ class ClusterGateway:
         return self._secrets(request.names) if _is_open(request.nonce, slots) else None
 
     def end(self, attempt: ClusterAttempt, report: AttemptReport) -> str:
-        """See `AttemptGateway.end`."""
         output = output_of(attempt.pipeline, attempt.id)
         verdict = _verdict(report, output, in_bucket=self._data is not None)
         succeeded = verdict.outcome is Outcome.SUCCEEDED

@@ -121,7 +121,6 @@ class SelfReport:
         self._clock = clock
 
     def info(self) -> SchedulerInfo:
-        """The current content of the registration."""
         status = self._election.status()
         engine = self._engine_status()
         found = assess(self._required(), self._readiness())
@@ -189,7 +188,6 @@ class SelfReport:
         )
 
     def participants(self) -> Sequence[QueuePlace]:
-        """The lock queue."""
         try:
             views = self._election.get_all_participants()
         except LeaderError as exc:
@@ -207,7 +205,6 @@ class SelfReport:
         )
 
     def schema(self) -> int | None:
-        """The schema of the cluster."""
         try:
             found = self._election.get_epoch()
         except LeaderError as exc:
@@ -215,7 +212,6 @@ class SelfReport:
         return None if found is None else found.schema
 
     def leader(self) -> ConfirmedLeader | None:
-        """The confirmed leader."""
         try:
             found = self._election.get_leader()
         except LeaderError as exc:

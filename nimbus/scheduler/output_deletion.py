@@ -42,7 +42,6 @@ class BucketOutputs:
         self._store, self._leads, self._deleted = store, leads, partial(metrics.deleted, "outputs")
 
     def delete(self, purged: Purged) -> bool:
-        """See `nimbus.scheduler.purge.OutputPlace.delete`."""
         return delete_with_uploads(
             self._store, f"{purged.pipeline}/{purged.run}/", self._leads, self._deleted
         )
@@ -55,7 +54,7 @@ class FolderOutputs:
         self._folder, self._recorded, self._metrics = folder, recorded, metrics
 
     def delete(self, purged: Purged) -> bool:
-        """See `nimbus.scheduler.purge.OutputPlace.delete`. Without its mark a folder is not the cluster's."""
+        """Without its mark a folder is not the cluster's."""
         why = why_not_here(self._folder, self._recorded)
         if self._folder is None or why:
             raise OutputsNotHereError(

@@ -57,15 +57,12 @@ class BucketFiles:
         self._files = lru_cache(maxsize=2)(self._read_manifest)  # for clients that read file by file
 
     def uri(self, reference: str) -> str:
-        """The URI below which the files are."""
         return f"{self._uri}/{parts_of(reference)[0] if is_manifest(reference) else reference}"
 
     def listed(self, reference: str, limit: int, after: str = "") -> Listing:
-        """The files that the manifest names."""
         return _listing(self._files(reference), limit, after)
 
     def opened(self, reference: str, path: str) -> OpenedFile | None:
-        """Read a file; None: the manifest has none of that name."""
         file = self._files(reference).get(path)
         if file is None:
             return None
@@ -100,7 +97,6 @@ class FolderFiles:
         self._files = lru_cache(maxsize=2)(self._read_manifest)
 
     def uri(self, reference: str) -> str:
-        """The URI of the output's folder."""
         return f"file://{self._folder}/{prefix_of(reference)}"
 
     def listed(self, reference: str, limit: int, after: str = "") -> Listing:

@@ -50,7 +50,7 @@ from nimbus.scheduler.output_deletion import delete_below
 from nimbus.telemetry.daemon import GarbageMetrics, Outcome
 
 ORDERS_EVERY = timedelta(minutes=1)
-"""Pause between two looks for purge orders."""
+"""Pause between two searches for purge orders."""
 MAX_WAIT = timedelta(hours=1)
 """Longest pause of an order that fails again and again."""
 AT_ONCE = 500

@@ -71,7 +71,7 @@ def _of(readiness: Readiness, release: ReleaseOf) -> ReleaseReadiness:
     ref = ReleaseRef(release.pipeline, release.digest)
     found = readiness.releases.get(ref)
     if found is None:
-        return ReleaseReadiness(ref, ReleaseState.SYNCING, reason="its release was not looked at yet")
+        return ReleaseReadiness(ref, ReleaseState.SYNCING, reason="its release was not checked yet")
     return found
 
 

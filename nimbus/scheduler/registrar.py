@@ -59,16 +59,16 @@ class Registrar(Follower):
     def report_once(self) -> None:
         """Report for the first time, on this thread. Without the store, the next report is the first one."""
         try:
-            self._look_now()
+            self._poll()
         except StoreUnavailableError as exc:
             _log.warning("first_report_delayed", error=str(exc))
 
     def draining(self) -> None:
         """Report from now on that this scheduler is stopping."""
         self._stopping = True
-        self.look()
+        self.wake()
 
-    def _look_now(self) -> None:
+    def _poll(self) -> None:
         try:
             self._report()
         except SchedulerIdInUseError as exc:  # perhaps of a lost process, whose session ends soon
@@ -107,5 +107,5 @@ class Registrar(Follower):
             return
         if not self._stopping:
             self._stand(not why)
-        self.id_taken = why  # last: if the election refuses, the next look repeats it
-        self.look()
+        self.id_taken = why  # last: if the election refuses, the next poll repeats it
+        self.wake()

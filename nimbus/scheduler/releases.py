@@ -177,7 +177,6 @@ class StoredReleases:
         self._board = ReplicaBoard(store)
 
     def published(self, pipeline: PipelineName) -> Sequence[ReleasePublication]:
-        """See the protocol."""
         with or_unavailable(f"releases of {pipeline} cannot be listed"):
             return [
                 ReleasePublication(ReleaseDigest(one.digest), one.at)
@@ -185,14 +184,13 @@ class StoredReleases:
             ]
 
     def is_here(self, release: ReleaseOf) -> bool:
-        """See the protocol. Also False if the disk cannot be read."""
+        """Also False if the disk cannot be read."""
         try:
             return self._local.is_here(_ref(release))
         except BlobSyncError:
             return False
 
     def files(self, release: ReleaseOf) -> Sequence[ReleaseFile] | None:
-        """See the protocol."""
         with or_unavailable(f"release {release.digest[:12]} of {release.pipeline} cannot be read"):
             try:
                 found = self._kept(release) or fetch_manifest(self._store, release.pipeline, release.digest)
@@ -204,7 +202,6 @@ class StoredReleases:
         ]
 
     def content(self, release: ReleaseOf, path: str) -> bytes | None:
-        """See the protocol."""
         with or_unavailable(f"{path[:200]} of {_ref(release)} cannot be read"):
             try:
                 return b"".join(self._local.read(_ref(release), path))
@@ -212,7 +209,6 @@ class StoredReleases:
                 return None
 
     def holders(self, digest: ReleaseDigest) -> Holders:
-        """See the protocol."""
         with or_unavailable("the holders of a release are not known"):
             found = self._board.read(digest)
         return Holders(holding=found.holders, lacking=found.lacking, silent=found.silent)

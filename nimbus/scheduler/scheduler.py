@@ -76,9 +76,9 @@ class Scheduler:
     def _on_session(self, state: SessionState) -> None:
         """Only enqueue: this is kazoo's thread. A new session needs new registrations and watches."""
         if state is SessionState.CONNECTED:
-            self._parts.registrar.look()
-            self._parts.follower.look()
-            self._parts.access.look()
+            self._parts.registrar.wake()
+            self._parts.follower.wake()
+            self._parts.access.wake()
 
     def stop(self) -> None:
         """Stop all parts. A failure is logged, and the other parts are still stopped."""

@@ -81,16 +81,11 @@ def _next(state: State, backfill: Backfill) -> tuple[Backfill, tuple[datetime, D
         interval = interval_of_date(backfill, date)
         last = None if index is None or interval is None else index.last(interval)
         scheduled = backfill.scheduled_run_id(date) in state.runs.live
-        if not scheduled and not _is_taken(state, backfill, date) and backfill.needs(last):
+        by_hand = backfill.run_id(date) in state.runs
+        if not scheduled and not by_hand and backfill.needs(last):
             return backfill, (date, interval)
         backfill = replace(backfill, position=date, skipped=backfill.skipped + 1)
     return backfill, None
-
-
-def _is_taken(state: State, backfill: Backfill, date: datetime) -> bool:
-    """True when a run with the id of the date's run was started by hand."""
-    run = backfill.run_id(date)
-    return run in state.runs
 
 
 def _create(

@@ -55,13 +55,13 @@ class World:
         self.clock, self.store = HeldClock(), MemoryObjectStore()
         self.board = CountingBoard(self.store)
         self.states: dict[str, ReleaseState] = {}
-        self.looks = 0
+        self.polls = 0
         self.announcer = ReplicaAnnouncer(
             board=self.board, me="s1", readiness=self.readiness, clock=self.clock
         )
 
     def readiness(self) -> Readiness:
-        self.looks += 1
+        self.polls += 1
         return Readiness(
             {
                 (ref := ReleaseRef("p", digest)): ReleaseReadiness(
@@ -73,12 +73,12 @@ class World:
 
     def set(self, **states: ReleaseState) -> None:
         self.states = {letter * 64: state for letter, state in states.items()}
-        self.announcer.look()
+        self.announcer.wake()
 
     def passes(self, seconds: float) -> None:
         """Advance the time, and wake the thread, which waits with a clock that the test cannot move."""
         self.clock.time_s += seconds
-        self.announcer.look()
+        self.announcer.wake()
 
 
 @pytest.fixture
@@ -111,9 +111,9 @@ def test_same_is_not_said_again_before_it_is_due(world: World, eventually: Event
     world.announcer.start()
     eventually(lambda: world.board.said == 1)
     for _ in range(3):
-        looks = world.looks
-        world.announcer.look()
-        eventually(lambda looks=looks: world.looks > looks)
+        polls = world.polls
+        world.announcer.wake()
+        eventually(lambda polls=polls: world.polls > polls)
     assert world.board.said == 1
     world.set(a=ReleaseState.READY)
     eventually(lambda: world.board.read(A).holders == ("s1",))

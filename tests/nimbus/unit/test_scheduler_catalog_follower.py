@@ -68,7 +68,7 @@ def world() -> Iterator[World]:
 
 
 def test_it_wants_what_is_active_and_what_may_become_so(world: World, eventually: Eventually) -> None:
-    assert world.follower.required is None, "nothing is known before the first look"
+    assert world.follower.required is None, "nothing is known before the first poll"
     world.follower.start()
     eventually(lambda: world.changes == 1)
 
@@ -79,7 +79,7 @@ def test_it_wants_what_is_active_and_what_may_become_so(world: World, eventually
 def test_a_change_is_followed_and_none_is_not_told(world: World, eventually: Eventually) -> None:
     world.follower.start()
     eventually(lambda: world.changes == 1)
-    world.follower.look()
+    world.follower.wake()
     eventually(lambda: world.reads == 2)
     world.records = (record(release=NEW),)
     assert world.watch is not None
@@ -90,22 +90,22 @@ def test_a_change_is_followed_and_none_is_not_told(world: World, eventually: Eve
     assert world.follower.required == frozenset({ReleaseOf(PipelineName("p"), NEW)})
 
 
-def test_many_signals_that_came_together_cost_one_look(world: World, eventually: Eventually) -> None:
+def test_many_signals_that_came_together_cost_one_poll(world: World, eventually: Eventually) -> None:
     world.gate.clear()
     world.follower.start()
     eventually(lambda: world.reads == 1)
     for _ in range(100):  # like after the loss of a connection: each watch fires
-        world.follower.look()
+        world.follower.wake()
     world.gate.set()
     eventually(lambda: world.changes == 1)
     world.records = (record(release=NEW),)
-    world.follower.look()
+    world.follower.wake()
     eventually(lambda: world.changes == 2)
 
     assert world.reads <= 3
 
 
-def test_an_outage_keeps_what_is_known_and_is_looked_into_again(world: World, eventually: Eventually) -> None:
+def test_an_outage_keeps_what_is_known_and_is_polled_again(world: World, eventually: Eventually) -> None:
     world.follower._pause_s = 0.02
     world.follower.start()
     eventually(lambda: world.changes == 1)
@@ -125,7 +125,7 @@ def test_a_catalog_that_could_not_be_handed_on_is_handed_on_later(
     world.follower.start()
     eventually(lambda: world.refused == 1)
     world.refuse_want = False
-    world.follower.look()
+    world.follower.wake()
 
     eventually(lambda: world.changes == 1)
     assert len(world.wanted) == 1

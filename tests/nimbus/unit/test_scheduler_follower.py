@@ -1,4 +1,4 @@
-"""A follower: signals count as one, a request to end is not lost, and a look that failed is repeated."""
+"""A follower: signals count as one, a request to end is not lost, and a poll that failed is repeated."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ LONG = timedelta(seconds=60)
 
 
 class Counting(Follower):
-    """Each look waits for the gate."""
+    """Each poll waits for the gate."""
 
     def __init__(self, gather_s: float = 0.0) -> None:
         super().__init__("follower", LONG.total_seconds(), gather_s)
         self.gate = threading.Event()
-        self.looks, self.cleaned_up = 0, 0
+        self.polls, self.cleaned_up = 0, 0
         self.trouble: Exception | None = None
 
-    def _look_now(self) -> None:
-        self.looks += 1
+    def _poll(self) -> None:
+        self.polls += 1
         self.gate.wait(60)
         if self.trouble is not None:
             raise self.trouble
@@ -48,30 +48,30 @@ def follower() -> Iterator[Counting]:
     follower.stop(LONG)
 
 
-def test_signals_that_came_together_cost_one_look(follower: Counting, eventually: Eventually) -> None:
+def test_signals_that_came_together_cost_one_poll(follower: Counting, eventually: Eventually) -> None:
     follower.start()
-    eventually(lambda: follower.looks == 1)
-    follower.look()
-    follower.look()
+    eventually(lambda: follower.polls == 1)
+    follower.wake()
+    follower.wake()
     follower.gate.set()
-    eventually(lambda: follower.looks == 2)
+    eventually(lambda: follower.polls == 2)
 
     follower.stop_soon()
 
     assert follower.ended()
-    assert (follower.looks, follower.cleaned_up) == (2, 1)
+    assert (follower.polls, follower.cleaned_up) == (2, 1)
 
 
 def test_request_to_end_is_heard_among_other_signals(follower: Counting, eventually: Eventually) -> None:
     follower.start()
-    eventually(lambda: follower.looks == 1)
-    for signal in (follower.look, follower.stop_soon, follower.look):
+    eventually(lambda: follower.polls == 1)
+    for signal in (follower.wake, follower.stop_soon, follower.wake):
         signal()
 
     follower.gate.set()
 
     assert follower.ended()
-    assert follower.looks == 1
+    assert follower.polls == 1
 
 
 @pytest.mark.parametrize("before", [0, 1])
@@ -79,21 +79,21 @@ def test_request_to_end_ends_the_wait_for_more_signals(before: int, eventually: 
     follower = Counting(gather_s=LONG.total_seconds())
     follower.gate.set()
     follower.start()
-    eventually(lambda: follower.looks == 1)
+    eventually(lambda: follower.polls == 1)
     for _ in range(before):
-        follower.look()
+        follower.wake()
 
     follower.stop_soon()
 
     assert follower.ended()
-    assert follower.looks == 1
+    assert follower.polls == 1
 
 
 @pytest.mark.parametrize(
     ("trouble", "event"),
     [(StoreUnavailableError("away"), "follower_delayed"), (RuntimeError("bug"), "follower_failed")],
 )
-def test_look_that_fails_is_logged_and_the_next_one_follows(
+def test_poll_that_fails_is_logged_and_the_next_one_follows(
     follower: Counting, eventually: Eventually, trouble: Exception, event: str
 ) -> None:
     follower.trouble = trouble
@@ -101,7 +101,7 @@ def test_look_that_fails_is_logged_and_the_next_one_follows(
     with capture_logs() as logs:
         follower.start()
         eventually(lambda: logs)
-        follower.look()
-        eventually(lambda: follower.looks == 2)
+        follower.wake()
+        eventually(lambda: follower.polls == 2)
 
     assert (logs[0]["event"], logs[0]["thread"]) == (event, "follower")

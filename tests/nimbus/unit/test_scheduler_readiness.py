@@ -34,7 +34,7 @@ def test_the_reason_names_state_cause_and_the_first_files() -> None:
     assert found.lacks == {P: "absent: because; missing: f0.py, f1.py, f2.py and 2 more"}
     assert found.reasons == (f"p: {found.lacks[P]}",)
     assert [(file.pipeline, file.path) for file in found.missing] == [(P, f"f{n}.py") for n in range(5)]
-    assert assess(REQUIRED, readiness(UNSEEN)).lacks == {P: "syncing: its release was not looked at yet"}
+    assert assess(REQUIRED, readiness(UNSEEN)).lacks == {P: "syncing: its release was not checked yet"}
     assert assess(REQUIRED, readiness(ReleaseState.READY)) == Assessment(reasons=())
 
 

@@ -90,7 +90,7 @@ class Board:
         """Change the report. Returns the number of reports until then."""
         self.info = replace(self.info, **changes)  # type: ignore[arg-type]  # a test's own words
         seen = len(self.published)
-        self.registrar.look()
+        self.registrar.wake()
         return seen
 
 

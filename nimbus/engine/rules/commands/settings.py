@@ -52,27 +52,19 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def changed(
+def changed(  # noqa: C901 - one branch for each group of commands
     state: State, command: SettingsCommand | TokenCommand | AccessCommand, by: str, now: datetime
 ) -> tuple[ClusterSettings, str]:
     """The settings after a command by `by`, and the answer to its client.
 
     Raises RefusedError: the command cannot be carried out.
     """
-    if isinstance(command, CreateToken | RevokeToken):
-        return _changed_tokens(state.settings, command, by, now)
-    if isinstance(command, GrantAccess | RevokeAccess):
-        return _changed_grants(state, command, by, now)
-    return _changed(state, command, by, now)
-
-
-def _without(entries: Mapping[K, V], name: K) -> dict[K, V]:
-    return {other: entry for other, entry in entries.items() if other != name}
-
-
-def _changed(state: State, command: SettingsCommand, by: str, now: datetime) -> tuple[ClusterSettings, str]:
     before = state.settings
     match command:
+        case CreateToken() | RevokeToken():
+            return _changed_tokens(before, command, by, now)
+        case GrantAccess() | RevokeAccess():
+            return _changed_grants(state, command, by, now)
         case SetPool(pool=pool, size=size):
             said = f"pool {pool} has {size}" + ("" if size else ": no new attempt gets room in it")
             return _with_pool(before, pool, size), said
@@ -95,6 +87,10 @@ def _changed(state: State, command: SettingsCommand, by: str, now: datetime) -> 
             return _with_cordon(before, command)
         case _:
             assert_never(command)
+
+
+def _without(entries: Mapping[K, V], name: K) -> dict[K, V]:
+    return {other: entry for other, entry in entries.items() if other != name}
 
 
 def _with_pool(before: ClusterSettings, pool: str, size: int) -> ClusterSettings:
