@@ -1,7 +1,8 @@
 """Models of the API's answers. They define both the answers and `/openapi.json`, so the two agree.
 
 Durations are numbers of seconds in fields ending `_s`; times are UTC, ISO 8601. Fields are only ever added.
-A model of a record declares only what differs from it: see `of`.
+A model of a record declares only what differs from it, or what Python code reads: see `of`. A field without
+a docstring is that of its record.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
+from nimbus.domain.attempts.workers import WorkerInfo
 from nimbus.domain.cluster.schedulers import ElectionRole, MissingFile
 from nimbus.domain.data.publications import Publication
 from nimbus.domain.pipelines.calendars import Calendar
@@ -46,6 +48,19 @@ class Model(BaseModel):
     """Base of all answers. Values are read from attributes of the domain's records."""
 
     model_config = ConfigDict(from_attributes=True, populate_by_name=True)
+
+    @classmethod
+    def from_records(cls, *records: object, **more: object) -> Self:
+        """The model with the values of `more`, and of the first record that has the others; None has none."""
+        if unknown := more.keys() - cls.model_fields.keys():
+            raise TypeError(f"{cls.__name__} has no field {', '.join(sorted(unknown))}")
+        read: dict[str, object] = {}
+        for name, field in cls.model_fields.items():
+            source = str(field.validation_alias or name)
+            for record in reversed(records):
+                if hasattr(record, source):
+                    read[name] = getattr(record, source)
+        return cls.model_validate({**read, **more})
 
 
 AnyModel = TypeVar("AnyModel", bound=Model)
@@ -134,18 +149,14 @@ class ParticipantModel(Model):
     recovered_at: datetime | None = None
     ready: bool = False
     lacks: str = ""
-    """Why it is not ready; empty: it is ready, or its release does not report the reason."""
     missing_count: int = 0
     missing_bytes: int = 0
     missing_eta_s: float | None = None
-    """Until all of it is here, at the present speed; null: nothing is missing, or nothing came lately."""
     guard_said: str = ""
-    """The guard's last answer: `ready`, or the reason; empty: it was not called since the start."""
     missing: list[MissingFileModel] = []
     last_abdication: str = ""
     quarantined: Mapping[str, str] = {}
     clock_ahead_s: float | None = None
-    """How far its clock was ahead of ZooKeeper's at its last report; negative: behind. Null: not known."""
     load_average: float = 0.0
     memory_available_bytes: int = 0
     disk_free_bytes: int = 0
@@ -222,13 +233,12 @@ class OrderModel(Model):
     attempt: int
 
 
+@of(WorkerInfo, leave_out=("evicts", "newest_schema", "has_java", "submits", "orders_in_clusters"))
 class WorkerModel(Model):
     """A registered worker."""
 
     id: str
-    host: str
     hostname: str
-    pid: int
     slots: int
     busy: int = 0
     """Open attempts that it must run or reap. Each takes a slot."""
@@ -238,36 +248,18 @@ class WorkerModel(Model):
     """Number of attempts in a row that it did not start."""
     backoff_until: datetime | None = None
     """It gets no attempts before, unless all others back off, too; null without refusals."""
-    version: str
-    started_at: datetime
     draining: bool
     cordoned: str | None = None
     """The operator's reason for the cordon; null if it is not cordoned."""
     load_average: float
     memory_available_bytes: int
-    scheduler_id: str | None
     targets: Mapping[str, int] = {}
-    """Names of the targets where it can run a task's Spark, with the slots of each."""
     labels: list[str] = []
-    """Labels that tasks can require with `runs_on`, and one for each environment that can be used."""
-    environments: Mapping[str, str] = {}
-    """Versions of each environment, or why it cannot be used."""
     lacks: str = ""
-    """What its host has too little of, so that it gets no new attempts."""
-    spark_jvms: str = ""
-    """How many Spark JVMs it keeps, or why none."""
-    jvm_releases: list[str] = []
-    """Releases of these JVMs: `pipeline/digest`."""
-    executor: str = ""
-    """The pid of the executor of pooled attempts, with what it could not preload; or why there is none."""
     unstored_logs: str = ""
-    """How many logs storage did not accept, and why. They are on the worker's disk."""
     attempts: list[OrderModel] = []
     """Its orders; at most 20."""
     reported_at: datetime
-    """When it registered last."""
-    clock_ahead_s: float | None = None
-    """How far its clock was ahead of ZooKeeper's at its last heartbeat; negative: behind. Null: not known."""
 
 
 class WorkersModel(PageModel):
@@ -416,23 +408,6 @@ class CommandModel(Model):
     """`pending`, `accepted` or `refused`."""
     run_id: str | None = None
     outcome: OutcomeModel | None = None
-
-
-class CheckModel(Model):
-    """One check of readiness."""
-
-    name: str
-    ok: bool
-    required: bool
-    detail: str
-
-
-class ReadinessModel(Model):
-    """True when this scheduler can serve. A standby can."""
-
-    ready: bool
-    role: ElectionRole
-    checks: list[CheckModel]
 
 
 class ProblemError(Model):

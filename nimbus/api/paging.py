@@ -21,7 +21,6 @@ from nimbus.domain.runs.run import RunState
 T = TypeVar("T")
 Key = tuple[str | int, ...]
 MAX_ROWS = 500
-"""Limit of rows in one answer."""
 
 CursorText = Annotated[
     str | None,

@@ -86,27 +86,26 @@ def _matching(pattern: re.Pattern[str]) -> dict[str, str]:
     return {"type": "string", "pattern": f"^{pattern.pattern}$"}
 
 
-PipelineNameText = Annotated[
-    str, AfterValidator(ids.pipeline_name), WithJsonSchema(_matching(ids.NAME_PATTERN))
-]
+_NAME = AfterValidator(ids.pipeline_name), WithJsonSchema(_matching(ids.NAME_PATTERN))
+PipelineNameText = Annotated[ids.PipelineName, *_NAME]
+TaskNameText = Annotated[ids.TaskName, *_NAME]
+DatasetNameText = Annotated[ids.DatasetName, *_NAME]
 VariableNameText = Annotated[
     str, AfterValidator(ids.variable_name), WithJsonSchema(_matching(ids.VARIABLE_PATTERN))
 ]
-RunIdText = Annotated[str, AfterValidator(ids.run_id), WithJsonSchema(_matching(ids.RUN_ID_PATTERN))]
-DigestText = Annotated[str, AfterValidator(ids.release_digest), WithJsonSchema(_matching(ids.DIGEST_PATTERN))]
+RunIdText = Annotated[ids.RunId, AfterValidator(ids.run_id), WithJsonSchema(_matching(ids.RUN_ID_PATTERN))]
+DigestText = Annotated[
+    ids.ReleaseDigest, AfterValidator(ids.release_digest), WithJsonSchema(_matching(ids.DIGEST_PATTERN))
+]
 CommandIdText = Annotated[
-    str, AfterValidator(ids.command_id), WithJsonSchema(_matching(ids.COMMAND_ID_PATTERN))
+    ids.CommandId, AfterValidator(ids.command_id), WithJsonSchema(_matching(ids.COMMAND_ID_PATTERN))
 ]
 FilePathText = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
 BackfillIdText = Annotated[
-    str, AfterValidator(ids.backfill_id), WithJsonSchema(_matching(ids.BACKFILL_ID_PATTERN))
+    ids.BackfillId, AfterValidator(ids.backfill_id), WithJsonSchema(_matching(ids.BACKFILL_ID_PATTERN))
 ]
 
-
-TaskNameText = PipelineNameText
-DatasetNameText = PipelineNameText
-"""Names of tasks and datasets have the form of pipeline names."""
-WorkerIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,126}$")]
+WorkerIdText = Annotated[ids.WorkerId, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,126}$")]
 
 
 def _bound(text: str) -> str:

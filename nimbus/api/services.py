@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
+import structlog
 from anyio import CapacityLimiter
 from prometheus_client import CollectorRegistry
 
@@ -16,6 +17,7 @@ from nimbus.config.settings import Shown
 from nimbus.domain.attempts.supervision import Timings
 from nimbus.domain.cluster.schedulers import SchedulerInfo
 from nimbus.domain.data.outputs import ListedFile, Listing
+from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipelines.catalog import ReleaseOf
 from nimbus.domain.pipelines.release_files import Holders, ReleaseFile, ReleasePublication
@@ -29,6 +31,20 @@ from nimbus.ports import (
     IdentityProvider,
     LogArchive,
 )
+
+T = TypeVar("T")
+_log = structlog.stdlib.get_logger(__name__)
+
+
+def if_available(read: Callable[[], T], event: str = "history_unavailable", **about: str) -> T | None:
+    """What a read returns; None, and a line in the log, while storage does not answer."""
+    try:
+        return read()
+    except NimbusError as exc:
+        if not exc.retryable:
+            raise
+        _log.warning(event, error=str(exc), **about)
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,6 @@ from nimbus.domain.runs.run import ListedRun
 from nimbus.domain.starts.places import in_cluster
 
 MAX_ORDERS = 20
-"""Limit of orders of one worker in a list of workers."""
 
 
 def leader_model(leader: ConfirmedLeader | None, schedulers: Iterable[SchedulerInfo]) -> m.LeaderModel | None:
@@ -28,7 +27,7 @@ def leader_model(leader: ConfirmedLeader | None, schedulers: Iterable[SchedulerI
     if leader is None:
         return None
     since = next((s.leader_since for s in schedulers if s.id == leader.id and s.epoch == leader.epoch), None)
-    return m.LeaderModel(id=leader.id, address=leader.address, epoch=leader.epoch, leader_since=since)
+    return m.LeaderModel.from_records(leader, leader_since=since)
 
 
 def participants_model(
@@ -37,22 +36,17 @@ def participants_model(
     """Join queue and registrations. A scheduler that is only in one of them is shown, too."""
     places = {place.id: place for place in queue}
     known = {info.id: info for info in schedulers}
-    rows = []
-    for name in places.keys() | known.keys():
-        place, info = places.get(name), known.get(name)
-        update = {
-            "registered": info is not None,
+    rows = [
+        m.ParticipantModel.from_records(
+            known.get(name),
+            places.get(name),
+            registered=name in known,
             # The queue is current, while a registration is as old as its last report.
-            "queue_position": place.position if place else None,
-            "is_leader": leader is not None and leader.id == name,
-        }
-        if info is None:
-            rows.append(
-                m.ParticipantModel.model_validate({"id": name, "boot_id": place and place.boot_id, **update})
-            )
-        else:
-            fields = {field: getattr(info, field, None) for field in m.ParticipantModel.model_fields}
-            rows.append(m.ParticipantModel.model_validate({**fields, **update}))
+            queue_position=places[name].position if name in places else None,
+            is_leader=leader is not None and leader.id == name,
+        )
+        for name in places.keys() | known.keys()
+    ]
     rows.sort(key=lambda row: (row.queue_position is None, row.queue_position or 0, row.id))
     return m.ParticipantsModel(leader=leader_model(leader, schedulers), participants=rows)
 
@@ -68,16 +62,17 @@ def worker_models(
     workers = tuple(workers)
     busy = busy_slots(orders, workers)
     for worker in sorted(workers, key=lambda worker: worker.id):
-        update: dict[str, object] = {
-            "busy": busy.get(worker.id, 0),
-            "in_clusters": worker.orders_in_clusters,
-            "attempts": _attempts(orders.get(worker.id, ())),
-            "cordoned": cordoned.get(worker.id),
-        }
-        if worker.id in refused:
-            found = refused[worker.id]
-            update |= {"refusals": found.count, "backoff_until": found.until}
-        models.append(m.WorkerModel.model_validate(worker).model_copy(update=update))
+        refusal = refused.get(worker.id)
+        model = m.WorkerModel.from_records(
+            worker,
+            busy=busy.get(worker.id, 0),
+            in_clusters=worker.orders_in_clusters,
+            attempts=_attempts(orders.get(worker.id, ())),
+            cordoned=cordoned.get(worker.id),
+            refusals=0 if refusal is None else refusal.count,
+            backoff_until=None if refusal is None else refusal.until,
+        )
+        models.append(model)
     return models
 
 
@@ -154,45 +149,24 @@ def status_model(
 
 def pipeline_summary(record: PipelineRecord, bad: Mapping[str, str]) -> m.PipelineSummaryModel:
     """One line of the catalog."""
-    return m.PipelineSummaryModel.model_validate(_pipeline_fields(record, bad))
+    return m.PipelineSummaryModel.from_records(record.profile, record, **_pipeline_fields(record, bad))
 
 
 def pipeline_model(
     record: PipelineRecord, spec: PipelineSpec | None, bad: Mapping[str, str]
 ) -> m.PipelineModel:
     """One pipeline in full. `spec`: None if its release is not on this disk."""
-    return m.PipelineModel.model_validate(
-        {
-            **_pipeline_fields(record, bad),
-            "skipped_fires_total": record.skips.total,
-            "skipped_fires": record.skips.listed,
-            "spec": None if spec is None else m.PipelineSpecModel.model_validate(spec),
-        }
+    return m.PipelineModel.from_records(
+        record.profile,
+        record,
+        **_pipeline_fields(record, bad),
+        skipped_fires_total=record.skips.total,
+        skipped_fires=record.skips.listed,
+        spec=spec,
     )
 
 
 def _pipeline_fields(record: PipelineRecord, bad: Mapping[str, str]) -> dict[str, object]:
-    profile = record.profile
-    return {
-        "name": record.name,
-        "owner": record.owner,
-        "state": record.state,
-        "description": profile.description,
-        "tags": profile.tags,
-        "runbook": profile.runbook,
-        "release": record.release,
-        "published": record.published,
-        "schedule": m.ScheduleModel.model_validate(profile.schedule) if profile.schedule else None,
-        "more_schedules": [m.ScheduleModel.model_validate(one) for one in profile.more_schedules],
-        "starts_by_data": profile.starts_by_data,
-        "concurrency": m.ConcurrencyModel.model_validate(profile.concurrency)
-        if profile.concurrency
-        else None,
-        "tasks": profile.tasks,
-        "quarantined": bad.get(record.name),
-        "schedule_position": record.position_of(profile.schedule)
-        if profile.schedule
-        else record.schedule_position,
-        "positions": record.positions,
-        "updated_at": record.updated_at,
-    }
+    first = record.profile.schedule
+    position = record.schedule_position if first is None else record.position_of(first)
+    return {"quarantined": bad.get(record.name), "schedule_position": position}

@@ -33,7 +33,6 @@ from nimbus.web.pipeline.foresight import foresee_backfill
 from nimbus.web.pipeline.grid import calendar
 
 _BACKFILLS, _DATES = 100, 200
-"""Limits of one page."""
 
 _StateFilter = Annotated[BackfillState | None, BeforeValidator(none_if_empty)]
 _After = Annotated[AwareDatetime | None, BeforeValidator(none_if_empty)]
@@ -91,7 +90,6 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "given": {"pipeline": pipeline, "state": state, "sort": sort},
             "sort": order.sort,
             "states": list(BackfillState),
-            "is_later_page": cursor is not None,
             "older": page.next_cursor,
         }
         return pages.answer(request, "backfills.html", shown)

@@ -85,7 +85,6 @@ def _workers(routes: APIRouter, services: ApiServices, pages: Pages) -> None:
             "busy": sum(one.busy for one in found),
             "count": len(found),
             "teams": known_shares(services),
-            "is_later_page": cursor is not None,
             "later": page.next_cursor,
         }
         return pages.answer(request, "workers.html", shown)
@@ -130,7 +129,6 @@ def _election(routes: APIRouter, services: ApiServices, pages: Pages) -> None:
             "terms": terms,
             "terms_complete": complete,
             "later_terms": page.next_cursor,
-            "is_later_page": cursor is not None,
             "cause": cause,
         }
         return pages.answer(request, "election.html", shown)
@@ -178,7 +176,6 @@ def _commands(routes: APIRouter, services: ApiServices, pages: Pages) -> None:
             "given": given,
             "is_filtered": any(given.values()),
             "kinds": COMMAND_KINDS,
-            "is_later_page": cursor is not None,
             "older": found.next_cursor,
         }
         return pages.answer(request, "commands.html", shown)

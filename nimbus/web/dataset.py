@@ -41,7 +41,6 @@ from nimbus.web.pipeline.grid import calendar
 from nimbus.web.run import graph
 
 _DATASETS, _VERSIONS = 100, 50
-"""Limits of one page."""
 _SORTED = 200
 """Limit of datasets whose records are read to sort or filter them: a record may have 100 kB."""
 
@@ -63,7 +62,6 @@ class AskedDatasets(BaseModel):
 def router(services: ApiServices, pages: Pages) -> APIRouter:
     """Build the routes over `services`."""
     routes = APIRouter()
-    drawings = graph.Drawings()
 
     @routes.get("/datasets")
     def datasets(
@@ -74,7 +72,6 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             **_listed(services, asked, PageQuery(_DATASETS, cursor), now),
             "given": asked.model_dump(),
             "now": now,
-            "is_later_page": cursor is not None,
         }
         return pages.answer(request, "datasets.html", shown)
 
@@ -82,7 +79,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     def dataset(
         request: Request, name: DatasetNameText, partition: _PartitionFilter = None, unfold: _Unfold = ()
     ) -> Response:
-        model = shown_dataset(services, DatasetName(name))
+        model = shown_dataset(services, name)
         records = list(active_pipelines(services))
         spans = [DataInterval(start=one.start, end=one.end) for one in model.spans]
         shown = {
@@ -93,13 +90,13 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "states": dict(zip(STATES, ("published", "in part", "missing"), strict=True)),
             "partition": partition,
             **_versions(services, model, partition),
-            **_drawn(records, drawings, of_dataset(DatasetName(name)), unfold),
+            **_drawn(records, of_dataset(name), unfold),
         }
         return pages.answer(request, "dataset.html", shown, about=next(iter(model.publishers), None))
 
     @routes.get("/lineage")
     def lineage(request: Request, unfold: _Unfold = ()) -> Response:
-        shown = _drawn(active_pipelines(services), drawings, None, unfold)
+        shown = _drawn(active_pipelines(services), None, unfold)
         return pages.answer(request, "lineage.html", shown)
 
     return routes
@@ -175,13 +172,11 @@ def _columns(services: ApiServices, versions: Sequence[VersionModel]) -> dict[st
         return {"table": None}
 
 
-def _drawn(
-    records: Iterable[PipelineRecord], drawings: graph.Drawings, around: str | None, unfold: Sequence[str]
-) -> dict[str, Any]:
+def _drawn(records: Iterable[PipelineRecord], around: str | None, unfold: Sequence[str]) -> dict[str, Any]:
     found = flow(records, around)
     names = {node: node[2:] for node in found.needs}
     kinds = {node: "pipeline" if node.startswith("p-") else "dataset" for node in found.needs}
-    drawing = drawings.of(found.needs, frozenset(unfold))
+    drawing = graph.kept_drawing(found.needs, unfold)
     svg = graph.svg(
         drawing,
         kinds,
@@ -246,7 +241,6 @@ def _state(day: DataInterval, spans: Sequence[DataInterval]) -> str:
 
 
 MAX_NODES = 150
-"""Limit of the nodes of one graph."""
 
 
 def of_pipeline(name: PipelineName) -> str:

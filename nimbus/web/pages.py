@@ -238,7 +238,7 @@ class Pages:
         who, shown_in = principal(), self.page_times(request, about)
         times.enter(shown_in)
         text = self._templates.get_template(template).render(
-            **shown,
+            {"is_later_page": "cursor" in request.query_params, **shown},
             frame=frame,
             path=request.url.path,
             times=shown_in,
@@ -300,9 +300,9 @@ def _query(given: Mapping[str, Any], **changes: Any) -> str:
     return f"?{urlencode(kept, doseq=True)}" if kept else ""
 
 
-def decision(services: ApiServices, command: str | None) -> dict[str, Any]:
+def decision(services: ApiServices, command: CommandId | None) -> dict[str, Any]:
     """For the macro `decision` of `parts.html`: a command that a form has sent, and its outcome."""
-    decided = None if command is None else services.commands.outcome(CommandId(command))
+    decided = None if command is None else services.commands.outcome(command)
     return {"command": command, "decided": decided}
 
 

@@ -27,10 +27,10 @@ from nimbus.api.routes.releases import (
 from nimbus.api.services import ApiServices
 from nimbus.definition.difference import in_words
 from nimbus.domain.cluster.revisions import of_pipeline
+from nimbus.domain.ids import ReleaseDigest
 from nimbus.web.pages import Pages, none_if_empty, segment
 
 _RELEASES = 50
-"""Limit of releases in one page."""
 _CHOICES = 20
 """Limit of releases that a page offers for a comparison."""
 _DIFF_CHARACTERS = 48 * 1024
@@ -52,7 +52,6 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "active": active,
             "releases": found.releases,
             "complete": found.complete,
-            "is_later_page": cursor is not None,
             "older": found.next_cursor,
         }
         return pages.answer(request, "releases.html", shown, about=name)
@@ -79,7 +78,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     return routes
 
 
-def _release(services: ApiServices, name: str, digest: str) -> dict[str, Any]:
+def _release(services: ApiServices, name: str, digest: ReleaseDigest) -> dict[str, Any]:
     listed = list_releases(services, name, PageQuery(_CHOICES + 1)).releases
     older = dropwhile(lambda one: one.digest != digest, listed)
     record = known_pipeline(services, name)

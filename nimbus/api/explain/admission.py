@@ -26,7 +26,6 @@ from nimbus.domain.starts.admission import (
 from nimbus.domain.wording import counted
 
 MAX_NAMED = 5
-"""Limit of tasks or workers that a sentence names."""
 
 
 def why_not_admitted(run: Run, task: TaskRun, capacity: Capacity, now: datetime) -> str:

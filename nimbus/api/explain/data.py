@@ -20,7 +20,6 @@ from nimbus.domain.starts.due import Due, has_room
 
 _LOOKED_UP = "waits for the look-up of its versions; while storage does not answer, repeated every 5 s"
 MAX_RUNS = 3
-"""How many runs that may publish a text names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,6 @@ def _lacks_key(read: Read, dataset: Dataset | None) -> bool:
 
 
 MAX_TARGETS = 5
-"""How many targets are explained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from nimbus.api.explain.task import ClusterFacts
 
 MAX_NAMED = 3
-"""Limit of runs under way that a sentence names."""
 
 
 class CountedRun(Ranked, Protocol):

@@ -53,13 +53,7 @@ def explanation(name: str, state: str, reasons: list[ReasonModel], most: int) ->
 
 
 def explain_run(run: Run, slots: Mapping[AttemptId, Slots], facts: ClusterFacts) -> list[ReasonModel]:
-    """Reasons of the run, then of each task that could move now. Tasks behind others are only counted.
-
-    Args:
-        run: A live or final run.
-        slots: Slots of its open attempts.
-        facts: Leader, workers and time.
-    """
+    """Reasons of the run, then of each task that could move now. Tasks behind others are only counted."""
     return [reason() for reason in run_reasons(run, slots, facts)]
 
 

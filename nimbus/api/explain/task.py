@@ -1,7 +1,6 @@
 """Explains why a task is not running, as text for people. Pure: facts in, sentence out.
 
-It uses the leader's own rules (`domain.lifecycle.is_ready`, `domain.admission.admit`,
-`domain.supervision.supervise`), so that the answer is the reason and not a guess.
+It uses the leader's own rules, so that the answer is the reason and not a guess.
 """
 
 from __future__ import annotations

@@ -100,9 +100,9 @@ class PrincipalModel(Model):
 
 def list_tokens(services: ApiServices) -> TokensModel:
     """The tokens of the cluster and of this scheduler's file, by name."""
-    of_cluster = [TokenModel.model_validate(token) for token in services.reader.settings().tokens.values()]
-    in_file = [TokenModel.model_validate(token) for token in services.gate.in_file.values()]
-    rows = [*of_cluster, *(token.model_copy(update={"in_file": True}) for token in in_file)]
+    of_cluster, in_file = services.reader.settings().tokens.values(), services.gate.in_file.values()
+    rows = [TokenModel.model_validate(token) for token in of_cluster]
+    rows += [TokenModel.from_records(token, in_file=True) for token in in_file]
     return TokensModel(tokens=sorted(rows, key=lambda row: (row.name, row.id)))
 
 
@@ -113,8 +113,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.get("/whoami")
     async def whoami() -> PrincipalModel:
         """The caller, its role, and its grants."""
-        mine = [GrantModel.model_validate(grant) for grant in grants()]
-        return PrincipalModel.model_validate(principal()).model_copy(update={"grants": mine})
+        return PrincipalModel.from_records(principal(), grants=grants())
 
     @routes.get("/tokens")
     def tokens() -> TokensModel:

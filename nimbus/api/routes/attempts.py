@@ -181,19 +181,23 @@ class HeartbeatBody(BaseModel):
     checkpoint: str | None = None
 
 
+def _named(
+    attempt: str, pipeline: Annotated[str, Query()], release: Annotated[str, Query()]
+) -> ClusterAttempt:
+    return ClusterAttempt(
+        id=AttemptId.parse(attempt), pipeline=pipeline_name(pipeline), release=release_digest(release)
+    )
+
+
+_Named = Annotated[ClusterAttempt, Depends(_named)]
+_Authorization = Annotated[str, Header()]
+
+
 def router(gateway: AttemptGateway) -> APIRouter:
     """Build the routes over `gateway`."""
     routes = APIRouter(prefix="/attempt/v1", include_in_schema=False)
 
-    def admitted(
-        attempt: str,
-        pipeline: Annotated[str, Query()],
-        release: Annotated[str, Query()],
-        authorization: Annotated[str, Header()] = "",
-    ) -> ClusterAttempt:
-        found = ClusterAttempt(
-            id=AttemptId.parse(attempt), pipeline=pipeline_name(pipeline), release=release_digest(release)
-        )
+    def admitted(found: _Named, authorization: _Authorization = "") -> ClusterAttempt:
         if not gateway.admits(found, authorization.removeprefix("Bearer ")):
             raise HTTPException(401, "The token is not one for this attempt.")
         return found
@@ -257,16 +261,7 @@ def _add_data(routes: APIRouter, gateway: AttemptGateway) -> None:
     """Add signed URLs for the bucket of outputs."""
 
     @routes.post("/{attempt}/sign")
-    def sign(
-        attempt: str,
-        body: DataRequest,
-        pipeline: Annotated[str, Query()],
-        release: Annotated[str, Query()],
-        authorization: Annotated[str, Header()] = "",
-    ) -> dict[str, Any]:
-        found = ClusterAttempt(
-            id=AttemptId.parse(attempt), pipeline=pipeline_name(pipeline), release=release_digest(release)
-        )
+    def sign(body: DataRequest, found: _Named, authorization: _Authorization = "") -> dict[str, Any]:
         if not gateway.admits_to_data(found, authorization.removeprefix("Bearer "), body):
             raise HTTPException(401, "The token is not one for this output and these inputs.")
         try:

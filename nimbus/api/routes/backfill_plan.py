@@ -161,9 +161,7 @@ def refuse_too_many(pipeline: str, dates: int) -> None:
 
 
 MAX_PLANNED = 1000
-"""Limit of listed dates."""
 MAX_DOWNSTREAM = 100
-"""Limit of backfills of other pipelines."""
 
 
 def plan_of(services: ApiServices, body: BackfillPlanBody) -> BackfillPlanModel:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -28,7 +27,7 @@ from nimbus.domain.cluster.revisions import of_backfill
 from nimbus.domain.cluster.schedulers import leader_report
 from nimbus.domain.cluster.settings import why_held
 from nimbus.domain.commands import ControlBackfill, CreateBackfill
-from nimbus.domain.ids import BackfillId, ReleaseDigest
+from nimbus.domain.ids import BackfillId
 from nimbus.domain.pipelines.backfill import Backfill, BackfillRequest, BackfillState
 from nimbus.domain.runs.run import ListedRun
 
@@ -38,26 +37,11 @@ class BackfillRequestModel(Model):
     """The request of a backfill."""
 
 
+@of(Backfill, leave_out=("schedule", "refused"))
 class BackfillModel(Model):
     """A backfill and its progress."""
 
-    id: str
-    pipeline: str
-    release: str
-    request: BackfillRequestModel
-    state: BackfillState
-    reason: str
-    position: datetime | None
-    """All dates up to here, in its order, are done."""
-    skipped: int
-    started: int
-    succeeded: int
-    failed: int
-    stopped: int
     under_way: int
-    created_at: datetime
-    created_by: str
-    finished_at: datetime | None
     progress: str
     why: str | None = None
     """What it waits for; null in lists, and when it has ended."""
@@ -102,10 +86,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
         def command() -> CreateBackfill:
             record = known_pipeline(services, body.pipeline)
-            digest = None if body.release is None else ReleaseDigest(body.release)
             request = requested(body, record, services.clock.now())
             return CreateBackfill(
-                pipeline=record.name, backfill=BackfillId(body.id), request=request, digest=digest
+                pipeline=record.name, backfill=body.id, request=request, digest=body.release
             )
 
         return await submit(command)
@@ -133,9 +116,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     return routes
 
 
-def known_backfill(services: ApiServices, backfill: str) -> Backfill:
+def known_backfill(services: ApiServices, backfill: BackfillId) -> Backfill:
     """A backfill by id. Raises ObjectNotFoundError if there is none."""
-    found = services.reader.backfill(BackfillId(backfill))
+    found = services.reader.backfill(backfill)
     if found is None:
         raise ObjectNotFoundError(
             "unknown_backfill", f"there is no backfill {backfill}: see `nimbus backfill list`."
@@ -145,9 +128,7 @@ def known_backfill(services: ApiServices, backfill: str) -> Backfill:
 
 def backfill_model(backfill: Backfill, **more: Any) -> BackfillModel:
     """A backfill as in lists, with `more` of its fields."""
-    names = set(BackfillModel.model_fields) - {"progress", "why", "runs"}
-    fields = {name: getattr(backfill, name) for name in names}
-    return BackfillModel.model_validate({**fields, "progress": progress(backfill), **more})
+    return BackfillModel.from_records(backfill, progress=progress(backfill), **more)
 
 
 def explained(services: ApiServices, backfill: Backfill) -> BackfillModel:

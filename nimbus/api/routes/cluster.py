@@ -81,7 +81,9 @@ def _alert_routes(services: ApiServices, prefix: str) -> APIRouter:
         """Waiting alerts, and alerts that ended lately."""
         page = paging.page(services.reader.alerts(), lambda one: (one.raised_at.isoformat(), one.id))
         return AlertsModel(
-            alerts=[_alert(alert) for alert in page.rows], targets=dict(services.alerts.kinds), **page.rest
+            alerts=[AlertModel.from_records(one) for one in page.rows],
+            targets=dict(services.alerts.kinds),
+            **page.rest,
         )
 
     @routes.post("/alerts/targets/{name}/test")
@@ -99,10 +101,6 @@ def _alert_routes(services: ApiServices, prefix: str) -> APIRouter:
         return AlertTestModel(target=name, sent=True, error="")
 
     return routes
-
-
-def _alert(alert: Alert) -> AlertModel:
-    return AlertModel(**{name: getattr(alert, name) for name in AlertModel.model_fields})
 
 
 class SettingModel(m.Model):
@@ -127,10 +125,7 @@ class SettingsModel(m.Model):
 
 def effective_settings(services: ApiServices) -> SettingsModel:
     """The settings of this scheduler, with masked secrets."""
-    rows = [
-        SettingModel(key=one.key, value=one.value, origin=one.origin, default=one.is_default)
-        for one in services.settings
-    ]
+    rows = [SettingModel.from_records(one, default=one.is_default) for one in services.settings]
     return SettingsModel(answered_by=services.health.info().id, settings=rows)
 
 
@@ -149,12 +144,8 @@ def wanted_slots(services: ApiServices) -> WantedModel:
         return WantedModel(reported_at=None, wanted=[])
     now = services.clock.now()
     rows = [
-        WantedSlotsModel(
-            labels=list(one.labels),
-            target=one.target or None,
-            slots=one.slots,
-            since=one.since,
-            waited_s=max(0.0, (now - one.since).total_seconds()),
+        WantedSlotsModel.from_records(
+            one, target=one.target or None, waited_s=max(0.0, (now - one.since).total_seconds())
         )
         for one in leader.report.wanted
     ]

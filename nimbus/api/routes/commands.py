@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
-import structlog
 from fastapi import APIRouter, Query
 from starlette.concurrency import run_in_threadpool
 
@@ -16,22 +15,20 @@ from nimbus.api.models import CommandModel, Model, PageModel
 from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import CommandIdText, PipelineNameText
-from nimbus.api.services import ApiServices
+from nimbus.api.services import ApiServices, if_available
 from nimbus.api.submitting import Wait, await_outcome, command_model
-from nimbus.domain.cluster.access import Principal
+from nimbus.domain.cluster.access import AccessRole, Principal, PrincipalSource
 from nimbus.domain.commands import CommandOutcome, names_in
-from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import CommandId, PipelineName
 
 MAX_COMMANDS = 500
-"""Limit of commands in one answer."""
 MAX_REFUSALS = 25_000
 """Limit of refusals that are read for a later page, or for a filter by kind or requester."""
 KindText = Annotated[str, Query(pattern=r"^[a-z_]{1,40}$", description="For example `start_run`.")]
 SubmitterText = Annotated[
     str, Query(max_length=len(NAME_PREFIX) + LONGEST_NAME, description="The requester, as shown in the list.")
 ]
-_log = structlog.get_logger(__name__)
+_NOBODY = Principal(name="", role=AccessRole.NONE, source=PrincipalSource.ANONYMOUS)
 
 
 class ListedCommandModel(Model):
@@ -74,7 +71,7 @@ class CommandsModel(PageModel):
 class CommandFilter:
     """Filters of the list; None: any."""
 
-    pipeline: str | None = None
+    pipeline: PipelineName | None = None
     kind: str | None = None
     submitted_by: str | None = None
     release: str | None = None
@@ -121,11 +118,10 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.get("/{command_id}")
     async def command(command_id: CommandIdText, wait: Wait = 0) -> CommandModel:
         """The state of a command. Outcomes are kept for about an hour."""
-        wanted = CommandId(command_id)
-        outcome = await run_in_threadpool(known_command, services, wanted)
+        outcome = await run_in_threadpool(known_command, services, command_id)
         if outcome is None and wait > 0:
-            outcome = await await_outcome(services.commands, wanted, wait)
-        return command_model(wanted, outcome)
+            outcome = await await_outcome(services.commands, command_id, wait)
+        return command_model(command_id, outcome)
 
     return routes
 
@@ -155,52 +151,24 @@ def list_commands(
 ) -> CommandsModel:
     """A page of decided commands and of `pending` ones."""
     outcomes = services.commands.outcomes()  # before history, so that a moving outcome is in both
-    about = None if wanted.pipeline is None else PipelineName(wanted.pipeline)
     others = (wanted.kind, wanted.submitted_by, wanted.release, wanted.of)
     is_first = paging.after is None and not any(others)
     most = MAX_REFUSALS if paging.limit is None or not is_first else paging.limit + 1
-    past, complete = _past(services, about, most, refused=wanted.refused)
-    known = {(one.decided_at, one.command): one for one in (*past, *outcomes)}
+    past = if_available(lambda: services.history.outcomes(wanted.pipeline, most, refused=wanted.refused))
+    known = {(one.decided_at, one.command): one for one in (*(past or ()), *outcomes)}
     found = [row for row in (*map(_decided, known.values()), *pending) if wanted.fits(row)]
     page = paging.page(found, lambda row: (row.at.isoformat(), row.command_id), newest_first=True)
-    return CommandsModel(commands=page.rows, history_complete=complete, **page.rest)
-
-
-def _past(
-    services: ApiServices, pipeline: PipelineName | None, limit: int, *, refused: bool
-) -> tuple[tuple[CommandOutcome, ...], bool]:
-    try:
-        return services.history.outcomes(pipeline, limit, refused=refused), True
-    except NimbusError as exc:
-        if not exc.retryable:
-            raise
-        _log.warning("history_unavailable", error=str(exc))
-        return (), False
+    return CommandsModel(commands=page.rows, history_complete=past is not None, **page.rest)
 
 
 def _decided(outcome: CommandOutcome) -> ListedCommandModel:
-    return ListedCommandModel(
+    return ListedCommandModel.from_records(
+        outcome,
+        outcome.asked_by or _NOBODY,
         command_id=outcome.command,
         status="accepted" if outcome.accepted else "refused",
         at=outcome.decided_at,
-        kind=outcome.kind,
-        pipeline=outcome.pipeline,
-        run_id=outcome.run_id,
-        names=outcome.names,
-        submitted_by=outcome.submitted_by,
-        **_asked(outcome.asked_by),
-        epoch=outcome.epoch,
-        code=outcome.code,
-        message=outcome.message,
     )
-
-
-def _asked(by: Principal | None) -> dict[str, Any]:
-    return {
-        "address": "" if by is None else by.address,
-        "token_id": "" if by is None else by.token_id,
-        "reason": "" if by is None else by.reason,
-    }
 
 
 def pending_commands(services: ApiServices) -> Iterator[ListedCommandModel]:
@@ -210,7 +178,9 @@ def pending_commands(services: ApiServices) -> Iterator[ListedCommandModel]:
         run_id = getattr(queued.command, "run_id", None)
         run = listed.get(run_id or "")
         pipeline = getattr(queued.command, "pipeline", None)
-        yield ListedCommandModel(
+        yield ListedCommandModel.from_records(
+            queued,
+            queued.asked_by or _NOBODY,
             command_id=queued.id,
             status="pending",
             at=queued.submitted_at,
@@ -218,8 +188,6 @@ def pending_commands(services: ApiServices) -> Iterator[ListedCommandModel]:
             pipeline=run.pipeline if pipeline is None and run is not None else pipeline,
             run_id=run_id,
             names=names_in(queued.command),
-            submitted_by=queued.submitted_by,
-            **_asked(queued.asked_by),
             epoch=None,
             code="",
             message="",

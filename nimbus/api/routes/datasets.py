@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from nimbus.api.explain.facts import active_pipelines, by_dataset, publishers_of
-from nimbus.api.models import CommandModel, Model, PageModel
+from nimbus.api.models import CommandModel, Model, PageModel, of
 from nimbus.api.paging import CursorText, PageQuery, Paging, decoded, encoded, unknown_cursor
 from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import DatasetNameText, NewVersionBody, ReasonBody, WithdrawBody
@@ -19,7 +19,7 @@ from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.domain.commands import PublishDataset, RemoveDataset, WithdrawDataset
 from nimbus.domain.data.datasets import Dataset, first_grant, first_late_from, newest_data, read_grant
-from nimbus.domain.data.publications import MAX_VALUE_BYTES, OutsideData, Partitioning, Version
+from nimbus.domain.data.publications import MAX_VALUE_BYTES, Change, Partitioning, Table, Version
 from nimbus.domain.ids import AttemptId, DatasetName
 from nimbus.domain.pipelines.catalog import PipelineRecord
 
@@ -34,25 +34,14 @@ class OutsideModel(Model):
     """What its sender gave to readers."""
 
 
+@of(Change, leave_out=("made_at",))
 class ChangeModel(Model):
     """The command that made a version."""
 
-    command: str
-    by: str
-    reason: str
-    withdrew: int
-    """Of a withdrawal: number of the version that was wrong; else 0."""
-    restored: int
-    """Of a withdrawal: number of the version whose content this is; else 0."""
 
-
+@of(Table)
 class TableModel(Model):
-    """The columns of a published table: of the first Parquet file in its folder `data`, or in its output."""
-
-    columns: dict[str, str]
-    """Types as in Spark SQL, by name; `partition`: only the names of folders have it. At most 100."""
-    more: int
-    """How many more there are."""
+    """At most 100 columns of a table: of the first Parquet file in its folder `data`, or in its output."""
 
 
 class VersionModel(Model):
@@ -142,29 +131,18 @@ class VersionsModel(Model):
 
 def version_model(version: Version) -> VersionModel:
     """One version of a dataset."""
-    return VersionModel(
-        partition=version.partition,
-        number=version.number,
-        run=version.run,
-        task=version.task,
+    outside = version.outside
+    digest = f"sha256:{outside.sha256}" if outside is not None and outside.sha256 else None
+    return VersionModel.from_records(
+        version,
         source=str(version.source) if version.run else "",
-        output=version.output,
-        at=version.at,
-        outside=None if (of := version.outside) is None else _outside(of),
-        change=None if version.change is None else ChangeModel.model_validate(version.change),
-        item=version.item,
+        outside=None if outside is None else OutsideModel.from_records(outside, digest=digest),
     )
-
-
-def _outside(outside: OutsideData) -> OutsideModel:
-    digest = f"sha256:{outside.sha256}" if outside.sha256 else None
-    return OutsideModel(uri=outside.uri, digest=digest, value=outside.value)
 
 
 MAX_RESULTS = 20
 """How many versions of an answer have results: each may be read from storage."""
 MAX_SHOWN = 1000
-"""Limit of the versions in one answer."""
 _NUMBERS = range(1 << 63)
 
 
@@ -181,7 +159,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.get("/{name}")
     def dataset(name: DatasetNameText) -> DatasetModel:
         """One dataset: who publishes and reads it, and what is published."""
-        return shown_dataset(services, DatasetName(name))
+        return shown_dataset(services, name)
 
     @routes.get("/{name}/versions")
     def versions(
@@ -194,7 +172,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         ] = False,
     ) -> VersionsModel:
         """The versions of a dataset, the last publication first; or of one partition, the shown one first."""
-        found = list_versions(services, DatasetName(name), partition, limit, _place(cursor))
+        found = list_versions(services, name, partition, limit, _place(cursor))
         first, rest = found.versions[: MAX_RESULTS if results else 0], found.versions
         told = [with_given(services, one) for one in first]
         return found.model_copy(update={"versions": [*told, *rest[len(first) :]]})
@@ -207,16 +185,12 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.post("/{name}/remove", status_code=202, responses=ACCEPTED_RESPONSES)
     async def remove(name: DatasetNameText, body: ReasonBody, submit: Submit) -> CommandModel:
         """Remove a dataset with its list of versions. Refused while an active release names it."""
-        return await submit(RemoveDataset(dataset=DatasetName(name), reason=body.reason))
+        return await submit(RemoveDataset(dataset=name, reason=body.reason))
 
     @routes.post("/{name}/withdraw", status_code=202, responses=ACCEPTED_RESPONSES)
     async def withdraw(name: DatasetNameText, body: WithdrawBody, submit: Submit) -> CommandModel:
         """Publish the content before the newest version of a partition again."""
-        return await submit(
-            WithdrawDataset(
-                dataset=DatasetName(name), partition=body.partition, number=body.number, reason=body.reason
-            )
-        )
+        return await submit(WithdrawDataset(dataset=name, **body.model_dump()))
 
     return routes
 
@@ -251,15 +225,15 @@ def shown_dataset(services: ApiServices, name: DatasetName) -> DatasetModel:
         **dict(_summary(name, found, publishers)),
         may_read=None if grant is None else list(grant.readers),
         readers=[one.name for one in records if name in one.profile.reads],
-        spans=[] if found is None else [SpanModel(start=one.start, end=one.end) for one in found.spans],
+        spans=[] if found is None else [SpanModel.model_validate(one) for one in found.spans],
         spans_from=None if found is None else found.spans_from,
     )
 
 
-def published(name: str, body: NewVersionBody) -> PublishDataset:
+def published(name: DatasetName, body: NewVersionBody) -> PublishDataset:
     """The command of a body. Raises RefusedError if its partition is not clear."""
     return PublishDataset(
-        dataset=DatasetName(name),
+        dataset=name,
         uri=body.uri,
         partition=body.partition(),
         sha256=(body.digest or "").removeprefix("sha256:"),
@@ -311,7 +285,7 @@ def with_given(services: ApiServices, version: VersionModel) -> VersionModel:
         result, table = kept.results.get(source.task), kept.tables.get(source.task)
     if result is not None and len(json.dumps(result)) > MAX_VALUE_BYTES:
         result = None
-    shown = None if table is None else TableModel(columns=dict(table.columns), more=table.more)
+    shown = None if table is None else TableModel.model_validate(table)
     return version.model_copy(update={"result": result, "table": shown})
 
 

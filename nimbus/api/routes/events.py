@@ -35,7 +35,6 @@ from nimbus.ports import ChangeFeed, LiveChanges, StoreUnavailableError
 
 T = TypeVar("T")
 MAX_STREAMS = 500
-"""Limit of streams in one process."""
 MAX_OF_ONE = 20
 """Limit of streams of one caller."""
 MAX_KNOWN_TOPICS = 10_000
@@ -222,7 +221,6 @@ class EventHub:
 
 
 MAX_TOPICS = 20
-"""Limit of topics of one stream."""
 PING_S = 15.0
 RETRY_MS = 2000
 MEDIA_TYPE = "text/event-stream"

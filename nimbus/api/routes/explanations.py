@@ -32,7 +32,6 @@ from nimbus.domain.pipelines.catalog import PipelineRecord
 from nimbus.records import UnreadableRecordError
 
 MAX_REASONS = 100
-"""Limit of reasons in one answer."""
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:

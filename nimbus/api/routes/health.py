@@ -12,8 +12,22 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from nimbus.api.models import CheckModel, ReadinessModel
-from nimbus.api.services import ApiServices
+from nimbus.api.models import Model, of
+from nimbus.api.services import ApiServices, ReadinessCheck
+from nimbus.domain.cluster.schedulers import ElectionRole
+
+
+@of(ReadinessCheck)
+class CheckModel(Model):
+    """One check of readiness."""
+
+
+class ReadinessModel(Model):
+    """True when this scheduler can serve. A standby can."""
+
+    ready: bool
+    role: ElectionRole
+    checks: list[CheckModel]
 
 
 def router(services: ApiServices) -> APIRouter:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Response
 from pydantic import BeforeValidator, Field, StrictBool, StrictInt
 
 from nimbus.api.explain.facts import team_uses
-from nimbus.api.models import CommandModel, Model, PageModel
+from nimbus.api.models import CommandModel, Model, PageModel, of
 from nimbus.api.paging import Paging
 from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import (
@@ -30,7 +30,6 @@ from nimbus.domain.cluster.revisions import of_pool
 from nimbus.domain.cluster.schedulers import LimitUse, TeamUse
 from nimbus.domain.cluster.settings import ALERT_AFTER, LARGEST_WEIGHT, Hold, HoldOf
 from nimbus.domain.commands import CordonWorker, RemovePool, SetHold, SetPool, SetShare, UncordonWorker
-from nimbus.domain.ids import WorkerId
 from nimbus.domain.runs.lifecycle import is_ready
 from nimbus.domain.starts.timing import not_before
 
@@ -120,20 +119,13 @@ class SharesModel(Model):
     shares: list[ShareModel]
 
 
+@of(Hold, leave_out=("alert_after", "alerted"))
 class HoldModel(Model):
     """A hold: starts of some pipelines wait."""
 
     hold: str
-    of: HoldOf
-    name: str
-    """The team, the tag or the prefix; empty for `all`."""
     pipelines: int
     """Number of pipelines that it covers now."""
-    reason: str
-    until: datetime | None
-    """When it ends by itself; null: when somebody ends it."""
-    held_by: str
-    held_at: datetime
     words: str
     """All this, in a sentence."""
 
@@ -176,12 +168,12 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.post("/workers/{worker}/cordon", status_code=202, responses=ACCEPTED_RESPONSES)
     async def cordon(worker: WorkerIdText, body: CordonBody, submit: Submit) -> CommandModel:
         """Cordon a worker: it gets no new attempts; open ones go on. Kept even while it is not registered."""
-        return await submit(CordonWorker(worker=WorkerId(worker), reason=body.reason, drain=body.drain))
+        return await submit(CordonWorker(worker=worker, reason=body.reason, drain=body.drain))
 
     @routes.post("/workers/{worker}/uncordon", status_code=202, responses=ACCEPTED_RESPONSES)
     async def uncordon(worker: WorkerIdText, submit: Submit) -> CommandModel:
         """End the cordon of a worker."""
-        return await submit(UncordonWorker(worker=WorkerId(worker)))
+        return await submit(UncordonWorker(worker=worker))
 
     _add_shares_and_holds(routes, services)
     return routes
@@ -229,15 +221,10 @@ def _add_shares_and_holds(routes: APIRouter, services: ApiServices) -> None:
         """Holds: starts that wait, with who, when, why and until when."""
         found, pipelines = services.reader.settings().holds, services.reader.pipelines()
         rows = [
-            HoldModel(
+            HoldModel.from_records(
+                hold,
                 hold=name,
-                of=hold.of,
-                name=hold.name,
                 pipelines=sum(hold.covers(record) for record in pipelines),
-                reason=hold.reason,
-                until=hold.until,
-                held_by=hold.held_by,
-                held_at=hold.held_at,
                 words=hold.words(name),
             )
             for name, hold in sorted(found.items())
@@ -269,17 +256,6 @@ def known_shares(services: ApiServices) -> SharesModel:
     rows = []
     for team in sorted({*settings.shares, *used}):
         use, share = used.get(team, TeamUse()), settings.shares.get(team)
-        rows.append(
-            ShareModel(
-                team=team,
-                weight=settings.weight_of(team),
-                slots=use.slots,
-                share=round(settings.share_of(team, slots, used), 1),
-                runs=use.runs,
-                waiting=use.waiting,
-                reason="" if share is None else share.reason,
-                set_by="" if share is None else share.set_by,
-                set_at=None if share is None else share.set_at,
-            )
-        )
+        weight, of_slots = settings.weight_of(team), round(settings.share_of(team, slots, used), 1)
+        rows.append(ShareModel.from_records(use, share, team=team, weight=weight, share=of_slots))
     return SharesModel(slots=slots, shares=rows)

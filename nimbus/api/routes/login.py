@@ -269,7 +269,7 @@ class _Logins:
         code = query.get("code")
         if jwts is None or code is None:
             said = query.get("error", "no code")[:200]
-            return _refusal(400, "login_refused", f"The identity provider says: {said}.")
+            return Denial(status=400, code="login_refused", message=f"The identity provider says: {said}.")
         try:
             token = await self._provider.id_token(
                 code=code, redirect_uri=self._redirect_uri(request), verifier=begun.verifier
@@ -278,9 +278,9 @@ class _Logins:
         except IdentityProviderError as exc:
             return _of_provider(exc)
         except JwtRefusedError as exc:
-            return _refusal(401, exc.code, f"The login failed: {exc}.")
+            return Denial(status=401, code=exc.code, message=f"The login failed: {exc}.")
         except AccessDeniedError as exc:
-            return _refusal(403, exc.code, str(exc))
+            return Denial(status=403, code=exc.code, message=str(exc))
 
     def noted(self, request: Request, refusal: Denial) -> Denial:
         """Log and count a refusal. Return it, or a 429 if there are too many from this address."""
@@ -297,11 +297,7 @@ class _Logins:
 
 
 def _of_provider(exc: IdentityProviderError) -> Denial:
-    return _refusal(400 if exc.refused else 503, exc.code, f"The login failed: {exc}.")
-
-
-def _refusal(status: int, code: str, message: str) -> Denial:
-    return Denial(status=status, code=code, message=message)
+    return Denial(status=400 if exc.refused else 503, code=exc.code, message=f"The login failed: {exc}.")
 
 
 def _address(request: Request) -> str:

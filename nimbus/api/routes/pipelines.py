@@ -29,7 +29,7 @@ from nimbus.domain.commands import (
     RewindSchedule,
 )
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
+from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.pipelines.filters import Filter
 from nimbus.domain.pipelines.interval_index import IntervalIndex
@@ -148,11 +148,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.post("/{name}/releases", **CONDITIONAL)
     async def publish(name: PipelineNameText, body: ReleaseBody, submit: Submit) -> CommandModel:
         """Add a release, whose files are in storage already, to the catalog; with `activate`, activate it."""
-        return await submit(
-            PublishRelease(
-                pipeline=PipelineName(name), digest=ReleaseDigest(body.digest), activate=body.activate
-            )
-        )
+        return await submit(PublishRelease(pipeline=name, digest=body.digest, activate=body.activate))
 
     @routes.post("/{name}/activate", **CONDITIONAL)
     async def activate(
@@ -160,15 +156,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     ) -> CommandModel:
         """Choose the active release, and let the schedule fire."""
         asked = body or ActivateBody(digest=None, reason="", drop_due=False)
-        digest = None if asked.digest is None else ReleaseDigest(asked.digest)
-
-        def command() -> ActivatePipeline:
-            known = known_pipeline(services, name).name
-            return ActivatePipeline(
-                pipeline=known, digest=digest, reason=asked.reason, drop_due=asked.drop_due
-            )
-
-        return await submit(command)
+        return await submit(
+            lambda: ActivatePipeline(pipeline=known_pipeline(services, name).name, **asked.model_dump())
+        )
 
     @routes.post("/{name}/pause", **CONDITIONAL)
     async def pause(name: PipelineNameText, submit: Submit) -> CommandModel:
@@ -195,9 +185,7 @@ def _add_rewind(routes: APIRouter, services: ApiServices) -> None:
 
 
 MAX_DATES = 1000
-"""Limit of dates in one answer."""
 USUAL_DATES = 30
-"""Number of dates without `from`."""
 _LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
 
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-import structlog
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Query
 from pydantic import Field
@@ -20,9 +19,9 @@ from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import DigestText, FilePathText, PipelineNameText
 from nimbus.api.routes.commands import CommandFilter, ListedCommandModel, list_commands
 from nimbus.api.routes.pipelines import known_pipeline
-from nimbus.api.services import ApiServices
+from nimbus.api.services import ApiServices, if_available
 from nimbus.definition.difference import changes
-from nimbus.domain.errors import NimbusError, RefusedError
+from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipelines.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.pipelines.release_files import (
@@ -138,7 +137,6 @@ MAX_FILES = 500
 MAX_TEXT_BYTES = 256 * 1024
 """Limit of each of two compared files."""
 _COMMANDS = 50
-_log = structlog.stdlib.get_logger(__name__)
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:
@@ -187,27 +185,27 @@ def list_releases(services: ApiServices, name: str, paging: PageQuery) -> Releas
     return ReleasesModel(releases=page.rows, complete=published is not None, **page.rest)
 
 
-def get_release(services: ApiServices, name: str, digest: str) -> ReleaseModel:
+def get_release(services: ApiServices, name: str, digest: ReleaseDigest) -> ReleaseModel:
     """One release in full. Raises ObjectNotFoundError; StorageUnavailableError if it is not on this disk."""
     record = known_pipeline(services, name)
-    release = ReleaseOf(record.name, ReleaseDigest(digest))
+    release = ReleaseOf(record.name, digest)
     files = _files(services, release)
     published = _published(services, record.name) or ()
     at = next((one.at for one in published if one.digest == digest), None)
-    return ReleaseModel(
-        **_listed(record, release.digest, at).model_dump(),
+    return ReleaseModel.from_records(
+        _listed(record, release.digest, at),
         pipeline=record.name,
         here=services.releases.is_here(release),
-        files=[ReleaseFileModel.model_validate(file) for file in files[:MAX_FILES]],
+        files=files[:MAX_FILES],
         files_total=len(files),
         size_bytes=sum(file.size_bytes for file in files),
-        holders=_holders(services, release.digest),
+        holders=if_available(lambda: services.releases.holders(digest), "holders_unknown"),
         commands=_commands(services, release),
     )
 
 
 def diff_releases(
-    services: ApiServices, name: str, digest: str, against: str, file: str | None
+    services: ApiServices, name: str, digest: ReleaseDigest, against: ReleaseDigest, file: str | None
 ) -> ReleaseDiffModel:
     """The differences of `digest` from `against`; with `file`, also its text diff.
 
@@ -215,7 +213,7 @@ def diff_releases(
     StorageUnavailableError: a release is not on this disk.
     """
     record = known_pipeline(services, name)
-    before, after = (ReleaseOf(record.name, ReleaseDigest(one)) for one in (against, digest))
+    before, after = (ReleaseOf(record.name, one) for one in (against, digest))
     changed = changed_files(_files(services, before), _files(services, after))
     definition, why_none = _definition_changes(services, before, after)
     return ReleaseDiffModel(
@@ -253,22 +251,9 @@ def _files(services: ApiServices, release: ReleaseOf) -> Sequence[ReleaseFile]:
 
 def _published(services: ApiServices, pipeline: PipelineName) -> Sequence[ReleasePublication] | None:
     """Published releases; None: storage does not answer."""
-    try:
-        return services.releases.published(pipeline)
-    except NimbusError as exc:
-        if not exc.retryable:
-            raise
-        _log.warning("releases_not_listed", pipeline=pipeline, error=str(exc))
-        return None
-
-
-def _holders(services: ApiServices, digest: ReleaseDigest) -> HoldersModel | None:
-    try:
-        return HoldersModel.model_validate(services.releases.holders(digest))
-    except NimbusError as exc:
-        if not exc.retryable:
-            raise
-        return None
+    return if_available(
+        lambda: services.releases.published(pipeline), "releases_not_listed", pipeline=pipeline
+    )
 
 
 def _commands(services: ApiServices, release: ReleaseOf) -> list[ListedCommandModel]:
@@ -278,9 +263,7 @@ def _commands(services: ApiServices, release: ReleaseOf) -> list[ListedCommandMo
 
 def _file_change(change: FileChange) -> FileChangeModel:
     how = "added" if change.before is None else "removed" if change.after is None else "changed"
-    return FileChangeModel.model_validate(
-        {**{name: getattr(change, name) for name in ("path", "before", "after")}, "change": how}
-    )
+    return FileChangeModel.from_records(change, change=how)
 
 
 def _definition_changes(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Response
 from pydantic import AfterValidator, Field
 
-from nimbus.api.models import CalendarDaysModel, CommandModel, Model
+from nimbus.api.models import CommandModel, Model, of
 from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import PipelineNameText, RequestBody, VariableNameText
 from nimbus.api.services import ApiServices
@@ -17,7 +16,7 @@ from nimbus.config.problems import InvalidDocumentError
 from nimbus.definition.calendar_file import MAX_BYTES as MAX_CALENDAR_BYTES
 from nimbus.definition.calendar_file import parse_calendar
 from nimbus.domain.cluster.revisions import of_variable
-from nimbus.domain.cluster.settings import LONGEST_VARIABLE
+from nimbus.domain.cluster.settings import LONGEST_VARIABLE, ClusterCalendar
 from nimbus.domain.commands import RemoveVariable, SetCalendar, SetVariable
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.pipelines.catalog import followers
@@ -58,17 +57,13 @@ class VariablesModel(Model):
     variables: dict[str, str]
 
 
+@of(ClusterCalendar)
 class CalendarModel(Model):
     """A calendar of the cluster."""
 
     name: str
-    days: CalendarDaysModel
     followed_by: list[str]
     """Pipelines with a schedule that follows it."""
-    reason: str
-    """Why it was set."""
-    set_by: str
-    set_at: datetime
 
 
 class CalendarsModel(Model):
@@ -146,12 +141,8 @@ def known_calendars(services: ApiServices) -> CalendarsModel:
     """The calendars of the cluster, by name."""
     records = services.reader.pipelines()
     rows = [
-        CalendarModel.model_validate(
-            {
-                "name": name,
-                "followed_by": sorted(record.name for record in followers(records, name)),
-                **{field: getattr(one, field) for field in ("days", "reason", "set_by", "set_at")},
-            }
+        CalendarModel.from_records(
+            one, name=name, followed_by=sorted(record.name for record in followers(records, name))
         )
         for name, one in sorted(services.reader.settings().calendars.items())
     ]

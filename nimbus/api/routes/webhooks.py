@@ -26,7 +26,7 @@ from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit, note_delivery, note_if_match
 from nimbus.domain.commands import PublishDataset, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
-from nimbus.domain.ids import PipelineName
+from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.pipelines.parameters import InvalidParametersError, resolve_parameters
 from nimbus.domain.pipelines.pipeline import PipelineSpec
@@ -157,8 +157,10 @@ def _checked(
     return record, spec, spec.webhook
 
 
-def _published(services: ApiServices, pipeline: str, dataset: str, body: bytes) -> PublishDataset:
-    record = services.reader.pipeline(PipelineName(pipeline))
+def _published(
+    services: ApiServices, pipeline: PipelineName, dataset: DatasetName, body: bytes
+) -> PublishDataset:
+    record = services.reader.pipeline(pipeline)
     if record is None or dataset not in record.profile.datasets:
         raise RefusedError("not_from_outside", f"pipeline {pipeline} has no dataset {dataset}.")
     try:

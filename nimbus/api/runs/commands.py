@@ -30,7 +30,7 @@ from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.domain.commands import DecideApproval, MarkTask, NoteRun, PauseRun, ResumeRun, StartRun, StopRun
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.ids import RunId
 from nimbus.domain.pipelines.intervals import DataInterval
 from nimbus.domain.pipelines.pipeline import Priority
 from nimbus.domain.runs.selection import Scope, Selection
@@ -130,7 +130,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         def made() -> StopRun:
             found = find_run_or_request(services, run_id)
             is_pending = isinstance(found, RequestedRunModel) and found.state == "pending"
-            stopped = RunId(run_id) if is_pending else _live(services, run_id, "stop")
+            stopped = run_id if is_pending else _live(services, run_id, "stop")
             return StopRun(run_id=stopped, reason=body.reason)
 
         return await submit(made)
@@ -156,23 +156,17 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
         def made() -> MarkTask:
             live = _live(services, run_id, "mark")
-            return MarkTask(run_id=live, task=TaskName(task), state=body.state, reason=body.reason)
+            return MarkTask(run_id=live, task=task, state=body.state, reason=body.reason)
 
         return await submit(made)
 
     @routes.post("/{run_id}/tasks/{task}/approval", status_code=202, responses=ACCEPTED_RESPONSES)
     async def approve(
-        run_id: RunIdText, task: PipelineNameText, body: ApprovalBody, submit: Submit
+        run_id: RunIdText, task: TaskNameText, body: ApprovalBody, submit: Submit
     ) -> CommandModel:
         """Approve or reject a waiting task of type `approval`. Repeating the same decision is accepted."""
-        return await submit(
-            DecideApproval(
-                run_id=RunId(run_id),
-                task=TaskName(task),
-                approved=body.approved,
-                reason=body.reason,
-            )
-        )
+        decided = DecideApproval(run_id=run_id, task=task, approved=body.approved, reason=body.reason)
+        return await submit(decided)
 
     _add_note(routes, services)
     return routes
@@ -187,8 +181,7 @@ def _add_note(routes: APIRouter, services: ApiServices) -> None:
             run = find_run(services, run_id)
             if body.task is not None and body.task not in run.tasks:
                 raise unknown_task(run, body.task)
-            task = None if body.task is None else TaskName(body.task)
-            return NoteRun(run_id=run.id, pipeline=run.pipeline, text=body.text, task=task)
+            return NoteRun(run_id=run.id, pipeline=run.pipeline, text=body.text, task=body.task)
 
         return await submit(made)
 
@@ -205,7 +198,7 @@ def _rerun(services: ApiServices, run_id: str, body: RerunBody) -> StartRun:
         refuse_used_id(services, body.run_id)
     return StartRun(
         pipeline=earlier.pipeline,
-        run_id=RunId(body.run_id) if body.run_id else make_run_id(earlier.pipeline, services.clock.now()),
+        run_id=body.run_id or make_run_id(earlier.pipeline, services.clock.now()),
         parameters=earlier.parameters,
         logical_date=earlier.logical_date,
         data_interval=earlier.data_interval,
@@ -213,11 +206,11 @@ def _rerun(services: ApiServices, run_id: str, body: RerunBody) -> StartRun:
         release=earlier.release if body.release == "same" else None,
         selection=Selection(
             scope=Scope(body.scope),
-            tasks=tuple(TaskName(name) for name in body.tasks),
+            tasks=tuple(body.tasks),
             reuse=earlier.id,
             is_rerun=True,
             keeps_releases=body.release == "same",
-            marks={TaskName(name): TaskState(state) for name, state in body.marks.items()},
+            marks={name: TaskState(state) for name, state in body.marks.items()},
             reason=body.reason,
         ),
     )
@@ -245,23 +238,15 @@ def _start(services: ApiServices, body: StartRunBody) -> StartRun:
         raise ObjectNotFoundError("unknown_run", f"there is no run {reuse}: see `nimbus run list`.")
     return StartRun(
         pipeline=record.name,
-        run_id=RunId(body.run_id) if body.run_id else make_run_id(record.name, services.clock.now()),
+        run_id=body.run_id or make_run_id(record.name, services.clock.now()),
         parameters=body.parameters,
         logical_date=body.logical_date,
         data_interval=_interval(body),
         priority=body.priority,
-        selection=_selection(body),
+        selection=None
+        if (given := body.selection) is None
+        else Selection(scope=Scope(given.scope), tasks=tuple(given.tasks), reuse=given.reuse),
     )
-
-
-def _selection(body: StartRunBody) -> Selection | None:
-    """The requested tasks; None: all."""
-    given = body.selection
-    if given is None:
-        return None
-    names = tuple(TaskName(name) for name in given.tasks)
-    reuse = None if given.reuse is None else RunId(given.reuse)
-    return Selection(scope=Scope(given.scope), tasks=names, reuse=reuse)
 
 
 def _interval(body: StartRunBody) -> DataInterval | None:

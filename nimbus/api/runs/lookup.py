@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import nlargest, nsmallest
 from operator import attrgetter
 from typing import NamedTuple, cast
 
-import structlog
-
 from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.runs.models import RequestedRunModel
 from nimbus.api.seen import SeenHistory
-from nimbus.api.services import ApiServices
+from nimbus.api.services import ApiServices, if_available
 from nimbus.api.submitting import command_model
 from nimbus.domain.commands import CommandOutcome, StartRun
-from nimbus.domain.errors import NimbusError, RefusedError
+from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import CommandId, PipelineName, RunId
 from nimbus.domain.pipelines.filters import Filter
 from nimbus.domain.runs.purge import fate_of
 from nimbus.domain.runs.run import ListedRun, Run, RunPlace, RunState, place, place_at
 from nimbus.ports import ClusterReader
 
-_log = structlog.stdlib.get_logger(__name__)
 MAX_RUNS = 500
-"""Limit of runs in one answer."""
 READ_AT_ONCE = 200
 MAX_PARTS = 10
 """How many pages of runs one answer reads, to find those that pass a filter."""
@@ -124,14 +121,7 @@ def refuse_used_id(services: ApiServices, run_id: str) -> None:
     wanted = RunId(run_id)
     if services.reader.run(wanted) is not None:
         return  # a repeated request starts one run: the leader answers it
-    try:
-        used = cast("SeenHistory", services.history).has_had(wanted)
-    except NimbusError as exc:
-        if not exc.retryable:
-            raise
-        _log.warning("history_unavailable", error=str(exc))
-        return
-    if used:
+    if if_available(lambda: cast("SeenHistory", services.history).has_had(wanted)):
         raise RefusedError(
             "run_exists", f"run {run_id} was started, and finished, before. Choose another id."
         )
@@ -241,12 +231,9 @@ def _past_runs(
         return {}, None, True
     by_index = pipelines is not None and len(pipelines) <= MAX_INDEXES
     names = sorted(pipelines or ()) if by_index else [None]
-    try:
-        parts = [services.history.recent(name, limit, after, state=state, since=since) for name in names]
-    except NimbusError as exc:
-        if not exc.retryable:
-            raise
-        _log.warning("history_unavailable", error=str(exc))
+    recent = partial(services.history.recent, limit=limit, after=after, state=state, since=since)
+    parts = if_available(lambda: [recent(name) for name in names])
+    if parts is None:
         return {}, None, False
     edges = [part.more_after for part in parts if part.more_after is not None]
     return {run.id: run for part in parts for run in part.runs}, min(edges, default=None), True

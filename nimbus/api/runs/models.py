@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from graphlib import TopologicalSorter
@@ -20,9 +20,8 @@ from nimbus.domain.ids import AttemptId, TaskName
 from nimbus.domain.pipelines.pipeline import FailureClass, FailureStrategy, TaskKind
 from nimbus.domain.runs.child_runs import spec_of
 from nimbus.domain.runs.children import ItemState
-from nimbus.domain.runs.purge import Said
-from nimbus.domain.runs.run import Run, RunCause, RunPart, RunState
-from nimbus.domain.runs.task_run import Attempt, Outcome, TaskRun, TaskState
+from nimbus.domain.runs.run import Paused, Run, RunCause, RunPart, RunState
+from nimbus.domain.runs.task_run import Attempt, Outcome, Settlement, TaskRun, TaskState
 from nimbus.domain.wording import natural
 
 
@@ -34,11 +33,6 @@ class PurgedPartModel(Model):
     by: str
     """`retention`, or the name of the requester."""
     why: str
-
-
-def purged_part(part: RunPart, said: Said) -> PurgedPartModel:
-    """A purged part, with its record."""
-    return PurgedPartModel(part=part, at=said.at, by=said.by, why=said.why)
 
 
 @of(Cost)
@@ -109,13 +103,9 @@ class ChildrenModel(Model):
     """Number of items whose child run could not be created."""
 
 
+@of(Settlement, leave_out=("timed_out",))
 class SettlementModel(Model):
     """How a task ended that no worker runs."""
-
-    at: datetime
-    by: str
-    """The person who approved or rejected it; empty: no person did."""
-    reason: str
 
 
 class TaskModel(Model):
@@ -147,11 +137,9 @@ class DataIntervalModel(Model):
     end: datetime
 
 
+@of(Paused)
 class PausedModel(Model):
     """Who paused a run, and when."""
-
-    by: str
-    at: datetime
 
 
 class RunSummaryModel(Model):
@@ -287,7 +275,7 @@ def children_model(task: TaskRun) -> ChildrenModel | None:
 
 def run_summary(run: Run, *, archived: bool = False) -> RunSummaryModel:
     """One line of the list of runs."""
-    return RunSummaryModel.model_validate(_run_fields(run, archived))
+    return RunSummaryModel.from_records(run, **_counts(run), archived=archived)
 
 
 def run_model(
@@ -300,46 +288,20 @@ def run_model(
     only: Iterable[TaskRun] | None = None,
 ) -> RunModel:
     """One run, with an explanation of every wait. `only`: the tasks that it shows; None: all."""
-    return RunModel.model_validate(
-        {
-            **_run_fields(run, archived),
-            "parameters": dict(run.parameters),
-            "variables": dict(run.variables),
-            "causes": [
-                {name: getattr(cause, name) for name in ("dataset", "partition", "run", "at")}
-                for cause in run.causes
-            ],
-            "reads": [
-                {"name": read.name, "dataset": read.dataset, "pinned": _count(run.pins.get(read.name))}
-                for read in run.reads
-            ],
-            "verdict": run.verdict,
-            "deadline": run.deadline,
-            "why": why_run(run, facts),
-            "failure_strategy": run.failure_strategy,
-            "tasks": [
-                _task(run, task, slots, facts, servers) for task in (in_order(run) if only is None else only)
-            ],
-        }
+    pinned = {name: len(versions) for name, versions in run.pins.items()}
+    return RunModel.from_records(
+        run,
+        **_counts(run),
+        archived=archived,
+        reads=[RunReadModel.from_records(read, pinned=pinned.get(read.name)) for read in run.reads],
+        why=why_run(run, facts),
+        tasks=[_task(run, task, slots, facts, servers) for task in (in_order(run) if only is None else only)],
     )
 
 
-def _count(versions: Sized | None) -> int | None:
-    return None if versions is None else len(versions)
-
-
-def _run_fields(run: Run, archived: bool) -> dict[str, object]:
-    names = ("id", "pipeline", "release", "state", "reason", "cause", "priority")
-    more = ("submitted_by", "paused", "parent", "rerun_of", "selected", "note")
-    times = ("logical_date", "data_interval", "timezone", "created_at", "started_at", "finished_at")
-    return {
-        **{name: getattr(run, name) for name in (*names, *more, *times)},
-        "keeps_running": run.keeps_running,
-        "tasks_total": len(run.tasks),
-        "tasks_done": len(run.tasks)
-        - run.tasks.count(TaskState.WAITING, TaskState.RUNNING, TaskState.NOT_RUN),
-        "archived": archived,
-    }
+def _counts(run: Run) -> dict[str, object]:
+    total, left = len(run.tasks), (TaskState.WAITING, TaskState.RUNNING, TaskState.NOT_RUN)
+    return {"tasks_total": total, "tasks_done": total - run.tasks.count(*left)}
 
 
 def in_order(run: Run) -> list[TaskRun]:
@@ -360,17 +322,13 @@ def _task(
     current, place = task.open_attempt, task.spec.spark_place
     page = partial(servers.page, None if place is None else place.target)
     seen = slots.get(AttemptId(run.id, task.spec.name, current.number)) if current else None
-    return TaskModel(
-        name=task.spec.name,
-        kind=task.spec.kind,
-        state=task.state,
-        needs=list(task.spec.needs),
-        retry_at=task.retry_at,
+    return TaskModel.from_records(
+        task.spec,
+        task,
         why=why(run, task, seen, facts),
         kept=how_kept(task, facts.now),
         attempts=[_attempt(attempt, seen if attempt is current else None, page) for attempt in task.attempts],
         children=children_model(task),
-        settled=None if task.settled is None else SettlementModel.model_validate(task.settled),
         reused_from=None if task.reused is None else task.reused.run,
     )
 

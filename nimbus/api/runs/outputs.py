@@ -244,18 +244,13 @@ class _Outputs:
             unreadable = self.elsewhere(made, exc)
         except ObjectNotFoundError as exc:
             unreadable = str(exc)
-        return OutputModel(
-            task=made.task,
-            run=made.run,
+        return OutputModel.from_records(
+            made,
+            found,
             attempt=made.attempt.number,
-            reference=made.reference,
             uri=uri,
             worker=made.attempt.worker,
             host=None if worker is None else worker.hostname,
-            files=[OutputFileModel.model_validate(file) for file in found.files],
-            truncated=found.truncated,
-            total_files=found.total_files,
-            total_bytes=found.total_bytes,
             unreadable=unreadable,
         )
 

@@ -19,7 +19,7 @@ from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.definition.intervals import bound_of
 from nimbus.domain.commands import PurgeRuns
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import PipelineName, RunId
+from nimbus.domain.ids import RunId
 from nimbus.domain.runs.purge import KeptReason, Used, is_restored, losing, takes, used_runs, why_kept
 from nimbus.domain.runs.run import Run, RunPart, RunState
 
@@ -47,7 +47,6 @@ class PurgePlanModel(Model):
 
 
 MAX_PLANNED = 200
-"""Limit of runs in a plan."""
 
 
 class PurgeBody(RequestBody):
@@ -73,8 +72,8 @@ class PurgeBody(RequestBody):
         return PurgeRuns(
             parts=tuple(part for part in RunPart if part in self.parts),
             reason=self.reason,
-            run_id=None if self.run_id is None else RunId(self.run_id),
-            pipeline=None if self.pipeline is None else PipelineName(self.pipeline),
+            run_id=self.run_id,
+            pipeline=self.pipeline,
             before=None if self.before is None else bound_of(self.before, UTC),
             states=tuple(self.states),
         )
@@ -157,11 +156,9 @@ def _planned(
     services: ApiServices, run: Run, parts: tuple[RunPart, ...], kept: KeptReason | None
 ) -> PlannedPurgeModel:
     gone = services.history.purged(run.id)
-    return PlannedPurgeModel(
+    return PlannedPurgeModel.from_records(
+        run,
         run_id=run.id,
-        pipeline=run.pipeline,
-        state=run.state,
-        finished_at=run.finished_at,
         parts=[part for part in parts if gone is None or part not in gone.parts],
         kept=kept,
     )

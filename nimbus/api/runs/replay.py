@@ -224,22 +224,15 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 
 def _replayed(run: Run, at: datetime) -> ReplayModel:
-    return ReplayModel(
+    return ReplayModel.from_records(
+        run,
         run_id=run.id,
         at=at,
-        state=run.state,
-        verdict=run.verdict,
-        reason=run.reason,
-        paused=None if run.paused is None else PausedModel.model_validate(run.paused),
         tasks=[_replayed_task(task) for task in in_order(run)],
         events=[event for event in timeline(run).events if event.at <= at],
     )
 
 
 def _replayed_task(task: TaskRun) -> ReplayedTaskModel:
-    return ReplayedTaskModel(
-        name=task.spec.name,
-        state=task.state,
-        attempts=[AttemptModel.model_validate(attempt) for attempt in task.attempts],
-        attempts_left_out=task.attempts[0].number - 1 if task.attempts else 0,
-    )
+    left_out = task.attempts[0].number - 1 if task.attempts else 0
+    return ReplayedTaskModel.from_records(task, name=task.spec.name, attempts_left_out=left_out)

@@ -14,17 +14,16 @@ from nimbus.api.requests import RunIdText
 from nimbus.api.routes.datasets import VersionModel, version_model
 from nimbus.api.runs.lookup import MAX_RUNS, FoundRun, find_run, find_run_or_request, list_runs, unknown_task
 from nimbus.api.runs.models import (
+    PurgedPartModel,
     RequestedRunModel,
     RunModel,
     RunNoteModel,
     RunsModel,
-    purged_part,
     run_model,
     run_summary,
 )
-from nimbus.api.services import ApiServices
+from nimbus.api.services import ApiServices, if_available
 from nimbus.domain.data.outputs import has_result, kept_results
-from nimbus.domain.errors import NimbusError
 from nimbus.domain.runs.purge import Said
 from nimbus.domain.runs.run import Run, RunPart, RunPlace
 from nimbus.domain.runs.task_run import TaskRun
@@ -48,7 +47,6 @@ class ResultsModel(Model):
 
 
 MAX_RESULTS = 500
-"""In one answer."""
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:
@@ -117,20 +115,10 @@ def shown_run(services: ApiServices, found: FoundRun, only: Sequence[TaskRun] | 
     facts, servers = cluster_facts(services), services.spark_history
     shown = run_model(run, slots, facts, servers, archived=found.archived, only=only)
     gone = purged_parts(services, run) if found.archived else {}
-    parts = [purged_part(part, said) for part, said in gone.items()]
-    return shown.model_copy(update={"purged": parts, "noted": _noted(services, run)})
-
-
-def _noted(services: ApiServices, run: Run) -> RunNoteModel | None:
-    try:
-        note = services.history.note(run.id) if run.state.is_final else None
-    except NimbusError as exc:
-        if not exc.retryable:
-            raise
-        return None
-    if note is None:
-        return None
-    return RunNoteModel(text=note.what.text, task=note.what.task, by=note.by, at=note.at)
+    parts = [PurgedPartModel.from_records(said, part=part) for part, said in gone.items()]
+    note = if_available(lambda: services.history.note(run.id)) if run.state.is_final else None
+    noted = None if note is None else RunNoteModel.from_records(note.what, note)
+    return shown.model_copy(update={"purged": parts, "noted": noted})
 
 
 def purged_parts(services: ApiServices, run: Run) -> Mapping[RunPart, Said]:

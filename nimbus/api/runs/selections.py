@@ -17,7 +17,6 @@ from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
 from nimbus.domain.commands import MAX_SELECTED, ActOnSelection
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import RunId
 from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState
 from nimbus.domain.pipelines.filters import Filter
 from nimbus.domain.runs.run import ListedRun, Run
@@ -186,7 +185,7 @@ def _pipelines(services: ApiServices, body: SelectedBody) -> Iterator[SelectedMo
         _check_fit(body.names, {record.name: why_not(record) for record in records})
     only = None if body.filter is None else body.filter.filter
     for one in records:
-        takes = one.name in body.names if only is None else only.takes_pipeline(one)
+        takes = str(one.name) in body.names if only is None else only.takes_pipeline(one)
         if takes and why_not(one) is None:
             yield SelectedModel(name=one.name, pipeline=one.name, state=one.state.value)
 
@@ -194,10 +193,9 @@ def _pipelines(services: ApiServices, body: SelectedBody) -> Iterator[SelectedMo
 def _runs(services: ApiServices, body: SelectedBody) -> Iterator[SelectedModel]:
     if body.filter is None:
         live = services.reader.run_list()
-        known = {name: live.get(name) or services.history.read(RunId(name)) for name in body.names}
-        why = {name: _why_not(body, run) for name, run in known.items() if run is not None}
-        _check_fit(body.names, why)
-        found: Iterable[Run | ListedRun] = (run for run in known.values() if run is not None)
+        known = [live.get(name) or services.history.read(name) for name in body.names]
+        found: Iterable[Run | ListedRun] = [run for run in known if run is not None]
+        _check_fit(body.names, {run.id: _why_not(body, run) for run in found})
     else:
         found = (_ended if body.action == "rerun" else _live)(services, body.filter.filter)
     for run in found:

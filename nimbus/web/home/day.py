@@ -16,6 +16,7 @@ from typing import cast
 import structlog
 
 from nimbus.api.seen import SeenReader
+from nimbus.api.services import if_available
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.runs.run import ListedRun, Run, RunState
 from nimbus.ports import ClusterReader, History
@@ -79,12 +80,8 @@ class Day:
     def _past(self, now: datetime, limit: int, state: RunState | None) -> tuple[list[Run], datetime]:
         """Runs of history, and since when they are all; none while storage does not answer."""
         self._looked_far = now if state is None else self._looked_far
-        try:
-            found = self._history.recent(None, limit, state=state, since=now - DAY)
-        except NimbusError as exc:
-            if not exc.retryable:
-                raise
-            _log.warning("history_unavailable", error=str(exc))
+        found = if_available(lambda: self._history.recent(None, limit, state=state, since=now - DAY))
+        if found is None:
             return [], now - timedelta(hours=1)
         oldest = min((run.created_at for run in found.runs), default=now)
         return list(found.runs), now - DAY if found.more_after is None else oldest

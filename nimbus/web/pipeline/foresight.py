@@ -48,7 +48,6 @@ def following(record: PipelineRecord, now: datetime, count: int) -> list[datetim
 
 
 _NAMED = 5
-"""Limit of named fire times."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,6 @@ _SMALL = Markup('<text class="w" x="{x}" y="{y}"{turned}>{text}</text>')
 _TITLE = Markup("<title>{}</title>")
 _DAY = Markup('<text x="0" y="{y}">{label}</text>')
 _DAYS = 84
-"""Width of the labels of a calendar."""
 _TICKS = Markup('<svg class="ticks" width="{w}" height="{h}" role="img" aria-label="{said}">{paths}</svg>')
 
 

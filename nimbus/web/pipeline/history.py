@@ -24,7 +24,6 @@ from nimbus.domain.runs.run import ListedRun, Run, RunCause
 from nimbus.domain.runs.task_run import TaskRun
 
 MAX_ROWS = 200
-"""Limit of tasks in a grid."""
 STRIP = 20
 """Runs in the grid beside a run."""
 _LARGEST, _FEWEST = 100_000, 5

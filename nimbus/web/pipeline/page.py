@@ -45,13 +45,11 @@ from nimbus.web.run import graph
 from nimbus.web.times import Times
 
 _PIPELINES = 100
-"""Limit of pipelines in one page."""
 _TICKS, _NOBODY, _NEVER_S = 20, "admins", 1 << 40
 _RUNS = 50
 _FIRES = 5
 _BACKFILLS = 5
 _YEAR = 366
-"""Limit of dates in a calendar."""
 _COLUMNS = 20
 """Limit of runs in the grid as a table."""
 
@@ -75,7 +73,6 @@ class AskedPipeline(BaseModel):
 def router(services: ApiServices, pages: Pages) -> APIRouter:
     """Build the routes over `services`."""
     routes = APIRouter()
-    drawings = graph.Drawings()
 
     @routes.get("/pipelines")
     def pipelines(
@@ -135,7 +132,6 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "mine_is": ", ".join((asks.name, *asks.teams)) if asks.account else None,
             "states": ["active", "paused", "inactive", "quarantined", "failed"],
             "calendars": known_calendars(services).calendars,
-            "is_later_page": cursor is not None,
             "later": page.next_cursor,
         }
         return pages.answer(request, "pipelines.html", shown)
@@ -176,7 +172,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "failed": failed_said(past, times),
             "runs": len(columns),
             "history_complete": past.complete,
-            **_panel(services, drawings, asked, past, spec, record, times),
+            **_panel(services, asked, past, spec, record, times),
         }
         return pages.answer(request, "pipeline.html", shown, about=name)
 
@@ -241,7 +237,6 @@ def _backfills(services: ApiServices, name: str) -> list[BackfillModel]:
 
 def _panel(
     services: ApiServices,
-    drawings: graph.Drawings,
     asked: AskedPipeline,
     past: Past,
     spec: PipelineSpec | None,
@@ -284,15 +279,15 @@ def _panel(
                 "points": of and points(of, limit.total_seconds() if limit else None, times, href),
             }
         case "graph":
-            return _graph(drawings, asked, spec)
+            return _graph(asked, spec)
 
 
-def _graph(drawings: graph.Drawings, asked: AskedPipeline, spec: PipelineSpec | None) -> dict[str, Any]:
+def _graph(asked: AskedPipeline, spec: PipelineSpec | None) -> dict[str, Any]:
     """The tasks of the definition, with their kinds."""
     if spec is None:
         return {"not_drawn": "The definition is not on the disk of the scheduler that answers."}
     try:
-        drawing = drawings.of({str(task.name): task.needs for task in spec.tasks}, frozenset(asked.unfold))
+        drawing = graph.kept_drawing({str(task.name): task.needs for task in spec.tasks}, asked.unfold)
     except graph.TooManyEdgesError as exc:
         return {"not_drawn": str(exc)}
     kinds = {str(task.name): task.kind.value for task in spec.tasks}

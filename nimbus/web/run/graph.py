@@ -6,11 +6,11 @@ be 180,000 pixels wide.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
-from threading import Lock
 from types import MappingProxyType
 
 from markupsafe import Markup
@@ -26,7 +26,7 @@ MAX_EDGES = 5_000
 _LONGEST_LABEL = 20
 _MIN_WIDTH, _MAX_WIDTH, _LETTER, _ICON = 120, 208, 7.6, 38
 """Widths of a node, of a letter of its label, and of what stands beside the label."""
-_LAYOUTS_KEPT = 64
+_DRAWINGS_KEPT = 64
 
 Needs = Mapping[str, Sequence[str]]
 
@@ -56,39 +56,20 @@ class TooManyEdgesError(NimbusError):
         super().__init__(f"This graph has {edges:,} edges, of which at most {MAX_EDGES:,} are drawn.")
 
 
-class Drawings:
-    """A cache of the last drawings. Any thread."""
+def kept_drawing(needs: Needs, unfold: Iterable[str] = ()) -> Drawing:
+    """The drawing of a graph; all runs of a release share it. Raises TooManyEdgesError.
 
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._kept: OrderedDict[object, Drawing] = OrderedDict()
+    `unfold`: folded nodes that are drawn task by task; other names are ignored.
+    """
+    graph = tuple((name, tuple(of)) for name, of in needs.items())
+    folded = _drawn(graph, frozenset())
+    known = folded.folds.keys() & {*unfold}
+    return _drawn(graph, frozenset(known)) if known else folded
 
-    def of(self, needs: Needs, unfolded: frozenset[str]) -> Drawing:
-        """The drawing of a graph; all runs of a release share it.
 
-        Args:
-            needs: For each task, the tasks that it needs.
-            unfolded: Folded nodes that are drawn task by task; other names are ignored.
-
-        Raises:
-            TooManyEdgesError: the graph has too many edges.
-        """
-        folded = self._kept_or_made(needs, frozenset())
-        known = unfolded.intersection(folded.folds)
-        return self._kept_or_made(needs, known) if known else folded
-
-    def _kept_or_made(self, needs: Needs, unfolded: frozenset[str]) -> Drawing:
-        key = (tuple((name, tuple(of)) for name, of in needs.items()), unfolded)
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        drawing = draw(needs, unfolded)
-        with self._lock:
-            self._kept[key] = drawing
-            while len(self._kept) > _LAYOUTS_KEPT:
-                self._kept.popitem(last=False)
-        return drawing
+@lru_cache(_DRAWINGS_KEPT)
+def _drawn(graph: tuple[tuple[str, tuple[str, ...]], ...], unfolded: frozenset[str]) -> Drawing:
+    return draw(dict(graph), unfolded)
 
 
 def draw(needs: Needs, unfolded: Iterable[str] = ()) -> Drawing:

@@ -39,9 +39,7 @@ from nimbus.web.pipeline.strip import strip
 from nimbus.web.run import gantt, graph
 
 MAX_EVENTS = 300
-"""Limit of events on a page, unless all are requested."""
 MAX_VERSIONS = 200
-"""Limit of versions of datasets on a page."""
 _RUNS, _NAMES = 100, 1000
 _SHOWN_FAILURES, _TASKS = 5, 500
 
@@ -80,7 +78,6 @@ class AskedRun(BaseModel):
 def router(services: ApiServices, pages: Pages) -> APIRouter:
     """Build the routes over `services`."""
     routes = APIRouter()
-    drawings = graph.Drawings()
 
     @routes.get("/runs")
     def runs(request: Request, where: Annotated[AskedRuns, Query()], cursor: CursorText = None) -> Response:
@@ -100,7 +97,6 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "runs": sorted(listed, key=order.key, reverse=order.newest_first),
             "sort": order.sort,
             "history_complete": found.complete,
-            "is_later_page": cursor is not None,
             "older": None if found.next_after is None else encoded(found.next_after),
             "given": where.model_dump(by_alias=True),
             "states": [one.value for one in RunState],
@@ -147,7 +143,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         model = model.model_copy(update={"tasks": model.tasks[: len(listed)]})
         shown |= _of_run(found.run, model, asked)
         shown["past"] = strip(services, pages, request, found.run)
-        shown |= _panel(services, drawings, found.run, ordered, model, asked)
+        shown |= _panel(services, found.run, ordered, model, asked)
         return pages.answer(request, "run.html", shown, about=found.run.pipeline)
 
     return routes
@@ -183,7 +179,6 @@ def _again(run: Run) -> dict[str, int]:
 
 def _panel(
     services: ApiServices,
-    drawings: graph.Drawings,
     run: Run,
     ordered: Sequence[TaskRun],
     model: RunModel,
@@ -195,7 +190,7 @@ def _panel(
         case "graph":
             needs = {str(task.spec.name): task.spec.needs for task in ordered}
             try:
-                drawing = drawings.of(needs, frozenset(asked.unfold))
+                drawing = graph.kept_drawing(needs, asked.unfold)
             except graph.TooManyEdgesError as exc:
                 return {"not_drawn": str(exc)}
             unfold = asked.unfold

@@ -61,12 +61,12 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         return await run_sync(page, request, run_id, task, attempt, output)
 
     def page(
-        request: Request, run_id: str, task: str, attempt: int | None, output: OutputModel | str | None
+        request: Request, run_id: RunId, task: TaskName, attempt: int | None, output: OutputModel | str | None
     ) -> Response:
         run = find_run(services, run_id)
         if task not in run.tasks:
             raise unknown_task(run, task)
-        one = run.tasks[TaskName(task)]
+        one = run.tasks[task]
         model = shown_run(services, FoundRun(run, archived=False), [one])
         shown = model.tasks[0]
         log = _log(services, numbers, run, task, attempt) if shown.attempts else None
@@ -85,10 +85,10 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "why_attempt": _reasons(one),
             **_attempt(services, run, shown, log),
             "most_named": _NAMED,
-            "needed_by": sorted(run.tasks.dependents(TaskName(task))),
+            "needed_by": sorted(run.tasks.dependents(task)),
             "output": output,
             "result": list_results(services, run_id, task).results.get(task) if has_result else None,
-            "following": sum(1 for _ in run.tasks.downstream(TaskName(task))),
+            "following": sum(1 for _ in run.tasks.downstream(task)),
         }
         return pages.answer(request, "task.html", about, about=run.pipeline)
 
@@ -125,7 +125,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "level": level,
             "base": base,
             "name": task,
-            "attempts": run.tasks[TaskName(task)].attempts,
+            "attempts": run.tasks[task].attempts,
         }
         return pages.answer(request, "log.html", about, about=run.pipeline)
 
@@ -180,7 +180,7 @@ def _log(
     if (gone := purged_parts(services, run).get(Purged.LOGS)) is not None:
         return {"number": None, "why_none": f"The logs of this run were {gone}."}
     # The state is read before the size: the log of an ended attempt soon stops growing.
-    place = AttemptId(RunId(run.id), TaskName(task), number)
+    place = AttemptId(run.id, TaskName(task), number)
     size, read = services.logs.size(place), partial(services.logs.read, place)
     end = size if part.until is None else min(part.until, size)
     start, is_tail = part.start, part.start is None and part.line is None

@@ -32,7 +32,8 @@ def test_every_body_has_an_example(document: Any) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example_is_valid_by_its_schema_and_by_its_model(document: Any, name: str) -> None:
-    (model,) = {one for one in _models(BaseModel) if one.__name__ == name}
+    named = {one for one in _models(BaseModel) if one.__name__ == name}
+    (model,) = named - {base for one in named for base in one.__bases__}  # `of` derives it with more fields
     (example,) = document["components"]["schemas"][name]["examples"]
     whole = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
 

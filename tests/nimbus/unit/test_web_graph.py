@@ -22,7 +22,7 @@ from nimbus.domain.runs.task_run import Attempt, Outcome, TaskRun, TaskState
 from nimbus.domain.runs.tasks import Tasks
 from nimbus.web.run.gantt import WaitBar, critical_path, waits
 from nimbus.web.run.gantt import svg as gantt_svg
-from nimbus.web.run.graph import MAX_ALIKE, MAX_EDGES, Drawings, TooManyEdgesError, draw, svg
+from nimbus.web.run.graph import MAX_ALIKE, MAX_EDGES, TooManyEdgesError, draw, kept_drawing, svg
 from nimbus.web.run.layout import NODE_HEIGHT, GraphLayout, place
 from nimbus.web.run.page import node_text
 from tests.nimbus.integration.conftest import World
@@ -150,17 +150,13 @@ def test_graph_draws_a_fold_task_by_task_when_asked() -> None:
 
 
 def test_drawings_are_kept_by_graph() -> None:
-    drawings = Drawings()
-
-    assert drawings.of(_fan(20), frozenset()) is drawings.of(_fan(20), frozenset())
-    assert drawings.of(_fan(20), frozenset()) is not drawings.of(_fan(21), frozenset())
-    assert drawings.of(_fan(20), frozenset({"p0"})) is not drawings.of(_fan(20), frozenset())
+    assert kept_drawing(_fan(20)) is kept_drawing(_fan(20))
+    assert kept_drawing(_fan(20)) is not kept_drawing(_fan(21))
+    assert kept_drawing(_fan(20), {"p0"}) is not kept_drawing(_fan(20))
 
 
 def test_drawings_are_not_made_again_for_folds_that_are_none() -> None:
-    drawings = Drawings()
-
-    assert drawings.of(_fan(20), frozenset({"x", "p1"})) is drawings.of(_fan(20), frozenset())
+    assert kept_drawing(_fan(20), {"x", "p1"}) is kept_drawing(_fan(20))
 
 
 def test_tasks_of_a_long_chain_are_ordered_by_depth() -> None:
@@ -212,7 +208,7 @@ def _complete(count: int) -> dict[str, list[str]]:
 def test_graph_is_drawn_up_to_a_number_of_edges_of_its_folds() -> None:
     assert len(draw(_complete(100)).edges) == 4950 <= MAX_EDGES
     with pytest.raises(TooManyEdgesError, match="244,650 edges"):
-        Drawings().of(_complete(700), frozenset())
+        kept_drawing(_complete(700))
 
     sources = [f"a{n}" for n in range(200)]
     stars = {**{one: [] for one in sources}, **{f"b{n}": sources for n in range(200)}}
