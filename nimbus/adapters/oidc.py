@@ -28,7 +28,7 @@ from nimbus.ports import IdentityProviderError
 
 _log = structlog.stdlib.get_logger(__name__)
 
-LOOK_AGAIN_S = 10.0
+FETCH_PAUSE_S = 10.0
 """Shortest time between fetches of the keys; plus up to a fifth, so that schedulers do not fetch together."""
 FRESH_S = 300.0
 """Older keys are fetched again when a token is checked, because a key may have been withdrawn."""
@@ -134,7 +134,7 @@ class OidcProvider:
             await self.prepare(token)
             return token
 
-    async def look(self) -> int:
+    async def fetch(self) -> int:
         """Fetch description and keys now; return the number of usable keys. IdentityProviderError."""
         described = self._read(
             await self._ask("GET", f"{self._issuer.rstrip('/')}/.well-known/openid-configuration")
@@ -166,14 +166,14 @@ class OidcProvider:
             return
         self._fetching = None
         if self._clock() >= self._next_at_s:
-            pause_s = LOOK_AGAIN_S * random.uniform(1.0, 1.2)  # noqa: S311 - spreads load, hides nothing
+            pause_s = FETCH_PAUSE_S * random.uniform(1.0, 1.2)  # noqa: S311 - spreads load, hides nothing
             self._next_at_s = self._clock() + pause_s
-            self._fetching = asyncio.create_task(self._fetch())
+            self._fetching = asyncio.create_task(self._fetch_logged())
 
-    async def _fetch(self) -> None:
+    async def _fetch_logged(self) -> None:
         """Fetch description and keys. If it fails, the old ones stay."""
         try:
-            usable = await self.look()
+            usable = await self.fetch()
         except IdentityProviderError as exc:
             self._fetches.labels("failed").inc()
             _log.warning("oidc_keys_unavailable", issuer=self._issuer, error=str(exc))

@@ -22,7 +22,7 @@ from nimbus.client.servers import CLIENT_FILE, STACK_FOLDER, VARIABLE, write_cli
 if TYPE_CHECKING:
     from nimbus.localstack.stack import LocalStack
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 
 @click.command(
@@ -158,7 +158,7 @@ def _watch_over(out: Output, stack: LocalStack) -> NoReturn:
             if not part.running and part.name not in ended:
                 ended.add(part.name)
                 out.note(f"{part.name} has ended; its log is {part.log}. The others continue.")
-        pause.wait(_LOOK_S)
+        pause.wait(_POLL_S)
 
 
 def _stop(out: Output, folder: Path, stack: LocalStack) -> None:

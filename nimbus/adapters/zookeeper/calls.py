@@ -51,7 +51,7 @@ def translated_errors(what: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _LookAgain:
+class _EnqueueingWatch:
     """A watch that ignores the event and only enqueues, because kazoo's own thread calls it.
 
     Equal for equal functions: kazoo keeps a set of watches for each path, which must not grow if a path is
@@ -65,7 +65,7 @@ class _LookAgain:
 
 
 def _watch(changed: Enqueue | None) -> dict[str, Any]:
-    return {} if changed is None else {"watch": _LookAgain(changed)}
+    return {} if changed is None else {"watch": _EnqueueingWatch(changed)}
 
 
 class ZooKeeperCalls(Calls):
@@ -168,7 +168,7 @@ class ZooKeeperCalls(Calls):
         So a node that was read after `zxid` was noted, and before this, is not older than its watch.
         """
         for some in batched(changed.items(), MAX_TOGETHER):
-            watchers = {path: _LookAgain(tell) for path, tell in some}
+            watchers = {path: _EnqueueingWatch(tell) for path, tell in some}
             with translated_errors("watch several nodes"):
                 self._call(set_watches_async, self.session.client, zxid, kind, watchers)
 

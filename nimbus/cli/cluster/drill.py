@@ -16,7 +16,7 @@ from nimbus.cli.output import Output, span
 from nimbus.client.api import Api
 from nimbus.client.errors import NotFoundError
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 @click.command(
@@ -116,7 +116,7 @@ def _await_next(api: Api, epoch: int, limit_s: float) -> dict[str, Any] | None:
         found = api.leader()
         if found is not None and found["epoch"] > epoch:
             return found
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return None
 
 
@@ -140,7 +140,7 @@ def _term(api: Api, epoch: int, until: float) -> dict[str, Any]:
         found: dict[str, Any] | None = next((row for row in terms if row["epoch"] == epoch), None)
         if found is not None and found["takeover_s"] is not None:
             return found
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return {}
 
 

@@ -336,7 +336,7 @@ def identity_provider_of(settings: Settings) -> Iterator[CheckResult]:
         provider = build_provider(settings, build_jwts(settings), CollectorRegistry())
         if provider is None:
             return
-        keys = asyncio.run(provider.look())
+        keys = asyncio.run(provider.fetch())
     except InvalidConfigurationError as exc:
         yield fail(check, "the extra oidc is not installed", exc.problems[0].message)
     except IdentityProviderError as exc:

@@ -340,10 +340,10 @@ def test_flood_of_unknown_keys_fetches_once_in_ten_seconds(cluster: Cluster, sch
         first = [*pool.map(lambda token: code(scheduler.ask(token)), tokens)]
     assert (set(first), fetches(cluster.issuer)) == ({(401, "token_invalid")}, 1)
 
-    cluster.time.now_s += oidc.LOOK_AGAIN_S - 1
+    cluster.time.now_s += oidc.FETCH_PAUSE_S - 1
     assert code(scheduler.ask(tokens[0])) == (401, "token_invalid")
     assert fetches(cluster.issuer) == 1
-    cluster.time.now_s += 0.2 * oidc.LOOK_AGAIN_S + 1
+    cluster.time.now_s += 0.2 * oidc.FETCH_PAUSE_S + 1
     for token in tokens[:10]:
         scheduler.ask(token)
 
