@@ -139,15 +139,10 @@ class Secrets(Strict):
     """The provider of the secrets that tasks name."""
 
     provider: Annotated[str | None, BeforeValidator(texts.secret_provider)] = None
-    """`file`, `env`, `command` or `package.module:function`. None: no secrets."""
     folder: AbsolutePath | None = None
-    """For `file`: the folder of the secrets."""
     command: list[Text] = Field(default_factory=list)
-    """For `command`: the program and its first arguments."""
     timeout: PositiveDuration = timedelta(seconds=10)
-    """For `command` and a plug-in: the limit for each secret."""
     allow: dict[str, list[Annotated[str, BeforeValidator(texts.name_pattern)]]] | None = None
-    """Patterns of the pipelines that may use a secret, by its name. None: all may use all secrets."""
 
 
 class Environment(Strict):
@@ -155,11 +150,8 @@ class Environment(Strict):
 
     python: AbsoluteFile
     java_home: AbsolutePath | None = None
-    """None: the worker's Java."""
     spark_home: AbsolutePath | None = None
-    """None: the PySpark that the interpreter has."""
     env: dict[Annotated[str, BeforeValidator(texts.variable_name)], Text] = Field(default_factory=dict)
-    """Environment variables of its drivers, which override `worker.env`."""
 
 
 class Worker(Strict):

@@ -1,4 +1,7 @@
-"""Other services: receivers of alerts, the identity provider, receivers of traces and lineage."""
+"""Other services: receivers of alerts, the identity provider, receivers of traces and lineage.
+
+What a key is for is told once, in `configs/nimbus.example.yaml`.
+"""
 
 from __future__ import annotations
 
@@ -71,13 +74,11 @@ class AlertTarget(Strict):
     kind: Literal["webhook", "mail", "apprise"]
     url: Annotated[SecretStr | None, Field(strict=False)] = None
     smtp: Annotated[str, BeforeValidator(_smtp)] | None = None
-    """Mail server, `host:port`; for mail only."""
     sender: Annotated[Address | None, Field(alias="from")] = None
     to: Annotated[list[Address], BeforeValidator(_addresses), Field(min_length=1)] | None = None
     tls: Literal["starttls", "tls", "none"] = "starttls"
     username: str | None = None
     secret_file: AbsoluteFile | None = None
-    """Webhook: the key for signatures. Mail: the user's password. Apprise: the URL."""
     secret_variable: Annotated[str, BeforeValidator(texts.variable_name)] | None = None
 
 
@@ -122,22 +123,16 @@ class GroupGrant(Strict):
     teams: Annotated[list[Annotated[str, Field(min_length=1, max_length=100)]], Field(max_length=20)] = Field(
         default_factory=list
     )
-    """Owners of pipelines whose rights the members have."""
 
 
 class Oidc(Strict):
     """Access by tokens of an identity provider."""
 
     issuer: SafeUrl | None = None
-    """None: there is no provider."""
     client_id: Annotated[str, Field(min_length=1, max_length=300)] | None = None
-    """This cluster's client id at the provider. None: no browser logins."""
     client_secret: Annotated[SecretStr | None, Field(strict=False)] = None
-    """None: a public client."""
     audience: Annotated[str, Field(min_length=1, max_length=300)] | None = None
-    """Required `aud` of tokens in requests. None: client_id."""
     redirect_uri: SafeUrl | None = None
-    """None: /ui/login/callback of the host in the browser's request."""
     scopes: Annotated[list[Claim], Field(min_length=1, max_length=20)] = Field(
         default_factory=lambda: ["openid"]
     )
@@ -146,7 +141,6 @@ class Oidc(Strict):
     groups_claim: Claim = "groups"
     groups: Annotated[dict[str, GroupGrant], Field(max_length=MAX_GROUPS)] = Field(default_factory=dict)
     default_role: Role | None = None
-    """Role of users in none of `groups`. None: they are refused."""
 
 
 def oidc_faults(oidc: Oidc) -> Iterator[tuple[KeyPath, str]]:
@@ -173,32 +167,21 @@ class Traces(Strict):
     """An OTLP/HTTP collector of traces."""
 
     endpoint: Endpoint
-    """Full URL with its path, such as `/v1/traces`."""
     headers_file: AbsoluteFile | None = None
-    """Headers of each request, one `Name: value` on each line; read at each try. May contain secrets."""
     ca_file: AbsoluteFile | None = None
-    """Certificate authorities for the server's certificate. None: those of the library."""
     timeout: PositiveDuration = timedelta(seconds=10)
-    """Time limit of one try."""
 
 
 class Lineage(Strict):
     """Receiver of OpenLineage's events: a server, or a file."""
 
     url: Endpoint | None = None
-    """Full URL with its path, such as `/api/v1/lineage`."""
     file: AbsoluteFile | None = None
-    """Events are appended to it, one on each line."""
     namespace: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    """Namespace of all jobs. None: `cluster.root` without its first slash."""
     headers_file: AbsoluteFile | None = None
-    """As that of traces."""
     ca_file: AbsoluteFile | None = None
-    """As that of traces."""
     timeout: PositiveDuration = timedelta(seconds=5)
-    """Time limit for one event."""
     spark: Flag = False
-    """Give Spark tasks the properties with which OpenLineage's listener names their parent."""
 
 
 class Telemetry(Strict):
@@ -207,7 +190,6 @@ class Telemetry(Strict):
     traces: Traces | None = None
     lineage: Lineage | None = None
     give_up_after: PositiveDuration = timedelta(hours=1)
-    """Counted from the end of a run, which stays in ZooKeeper until all is sent or given up."""
 
 
 def telemetry_faults(telemetry: Telemetry) -> Iterator[tuple[KeyPath, str]]:

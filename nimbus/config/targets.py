@@ -1,4 +1,7 @@
-"""Named places where the Spark of tasks runs: `spark.targets`, with the keys of each kind of target."""
+"""Named places where the Spark of tasks runs: `spark.targets`, with the keys of each kind of target.
+
+What a key is for is told once, in `configs/nimbus.example.yaml`.
+"""
 
 from __future__ import annotations
 
@@ -57,30 +60,22 @@ class Target(Strict):
 
     kind: Literal["local", "connect", "standalone", "yarn", "kubernetes"]
     executors_see: Literal["data", "host"] | None = None
-    """`data`: their hosts mount worker.data under the same path; `host`: they run on the worker's host."""
     environment: Annotated[str, BeforeValidator(texts.plain_name)] | None = None
-    """One of `worker.environments`, for drivers of tasks without their own; None: the worker's Spark."""
     slots: Annotated[int, Field(ge=1, le=10_000)] = 8
-    """Most open attempts, of all workers together."""
     master: str | None = None
     url: Annotated[str, BeforeValidator(texts.connect_url)] | None = None
     rest: Annotated[list[Annotated[str, BeforeValidator(texts.url)]], BeforeValidator(_urls)] = Field(
         default_factory=list
     )
-    """REST servers of standalone masters, or YARN's ResourceManagers."""
     pages: Annotated[list[Annotated[str, BeforeValidator(texts.url)]], BeforeValidator(_urls)] = Field(
         default_factory=list
     )
-    """Web UIs of standalone masters."""
     conf: dict[
         Annotated[str, BeforeValidator(texts.spark_key)], Annotated[str, BeforeValidator(texts.scalar)]
     ] = Field(default_factory=dict)
     history: Annotated[str, BeforeValidator(texts.url)] | None = None
-    """History server of its applications; None: that of `spark.history`."""
     schedulers: list[Annotated[str, BeforeValidator(texts.url)]] = Field(default_factory=list)
-    """Base URLs under which drivers in the cluster reach schedulers; none: the `advertise_url` of each."""
     queue_timeout: PositiveDuration = timedelta(hours=24)
-    """How long a driver may wait in the cluster for its start."""
     token_file: AbsoluteFile | None = None
     token_variable: Annotated[str, BeforeValidator(texts.variable_name)] | None = None
     ca_file: AbsoluteFile | None = None
