@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -27,7 +26,7 @@ from nimbus.templates.names import (
     needs_rendering,
     short,
 )
-from nimbus.templates.rendering import Renderer, render_arguments
+from nimbus.templates.rendering import Renderer, render_arguments, render_context
 
 _CONF = "spark.conf."
 _KEY = "key of "
@@ -84,7 +83,7 @@ class Templates:
         argument, the property of Spark or `when`.
         """
         spec = run.tasks[name].spec
-        (rendered,) = self._rendered(run, [spec], results=_known(spec, results))
+        (rendered,) = self._rendered(run, [spec], tasks=_known(spec, results))
         size = len(json.dumps([rendered.args, rendered.spark_conf]))
         if size > LARGEST_RENDERED:
             raise TemplateError(
@@ -124,7 +123,7 @@ class Templates:
         if spec is None:
             raise TemplateError(f"task {link.task} starts no child runs")
         texts = {name: value for name, value in spec.parameters.items() if isinstance(value, str)}
-        more: dict[str, Any] = {"results": _known(task, results)} if task.reads else {}
+        more: dict[str, Any] = {"tasks": _known(task, results)} if task.reads else {}
         if spec.for_each:
             more["item"] = spec.item(link.index)
         try:
@@ -135,32 +134,14 @@ class Templates:
             raise TemplateError(f"params.{list(texts)[exc.at]}: {exc}") from exc
         return {**spec.parameters, **dict(zip(texts, rendered, strict=True))}
 
-    def _texts(self, run: Run, texts: Sequence[str], tasks: Sequence[str], **more: Any) -> list[str]:
+    def _texts(self, run: Run, texts: Sequence[str], owners: Sequence[str], **more: Any) -> list[str]:
         check_size(texts)
-        return render_arguments(self._renderer, texts, tasks, {**_facts(run), **more})
+        return render_arguments(self._renderer, texts, owners, render_context(run, **more))
 
 
 def _known(spec: TaskSpec, results: Mapping[TaskName, Mapping[str, Any]]) -> dict[str, Any]:
     """The value of `tasks` in templates."""
     return {read: {"result": results.get(read, {})} for read in spec.reads}
-
-
-def _facts(run: Run) -> dict[str, Any]:
-    """The values for the templates of a run. Dates have offsets without names, as in the run's record."""
-    interval = run.data_interval
-    return {
-        "pipeline": run.pipeline,
-        "run_id": run.id,
-        "logical_date": _with_offset(run.logical_date),
-        "interval": interval and (_with_offset(interval.start), _with_offset(interval.end)),
-        "timezone": run.timezone,
-        "parameters": run.parameters,
-        "variables": run.variables,
-    }
-
-
-def _with_offset(moment: datetime) -> datetime:
-    return datetime.fromisoformat(moment.isoformat())
 
 
 def texts_of(spec: TaskSpec) -> dict[str, str]:

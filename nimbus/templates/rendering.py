@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any
 
 from jinja2 import TemplateError as JinjaError
 from jinja2 import nodes
 from jinja2.sandbox import safe_range
 
+from nimbus.domain.runs.run import RunHeader
 from nimbus.templates.dates import date_values
 from nimbus.templates.evaluation import Budget, Evaluation
 from nimbus.templates.names import TemplateError, is_plain, short
@@ -35,9 +35,6 @@ BROKEN = (
     ValueError,
 )
 """Errors that a template's text or values can cause."""
-
-
-_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Renderer:
@@ -88,64 +85,42 @@ class Renderer:
         return tree
 
 
-def render_context(
-    *,
-    pipeline: str,
-    task: str,
-    run_id: str,
-    logical_date: datetime,
-    parameters: Mapping[str, Any],
-    dates: Mapping[str, Any],
-    variables: Mapping[str, str] = _NONE,
-    results: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The names that a template may use.
+def render_context(run: RunHeader, **more: Any) -> dict[str, Any]:
+    """The names that the templates of a run may use, besides `task`, which differs for each.
 
-    `dates`: from `nimbus.templates.dates.date_values`. `results`: results of tasks that this one reads.
+    Dates have offsets without names, as in the run's record. `more`: `tasks`, the results of tasks; `item`,
+    for the parameters of a child run.
     """
+    interval, logical_date = run.data_interval, _with_offset(run.logical_date)
+    ends = None if interval is None else (_with_offset(interval.start), _with_offset(interval.end))
     return {
         "range": safe_range,
-        "params": dict(parameters),
-        "vars": dict(variables),
-        "run": {"id": run_id, "logical_date": logical_date},
-        **dates,
-        "pipeline": {"name": pipeline},
-        "task": {"name": task},
-        **({} if results is None else {"tasks": results}),
+        "params": dict(run.parameters),
+        "vars": dict(run.variables),
+        "run": {"id": run.id, "logical_date": logical_date},
+        **date_values(logical_date, ends, run.timezone),
+        "pipeline": {"name": run.pipeline},
+        **more,
     }
+
+
+def _with_offset(moment: datetime) -> datetime:
+    return datetime.fromisoformat(moment.isoformat())
 
 
 def render_arguments(
-    renderer: Renderer, texts: Sequence[str], tasks: Sequence[str], run: Mapping[str, Any]
+    renderer: Renderer, texts: Sequence[str], tasks: Sequence[str], context: Mapping[str, Any]
 ) -> list[str]:
-    """Render all arguments of a run.
+    """Render all arguments of a run. `tasks`: the task's name for each text.
 
-    Args:
-        renderer: Keeps parsed templates.
-        texts: The arguments of all tasks.
-        tasks: The task's name for each text.
-        run: `pipeline`, `run_id`, `logical_date`, `interval` (two dates, or None), `timezone`, `parameters`,
-            `variables`; `results`: by task, if any gave one; `item`: of the parameters of a child run.
-
-    Raises:
-        TemplateError: one text is at fault, or all together are too long.
+    Raises TemplateError: one text is at fault, or all together are too long.
     """
-    whole = {
-        "pipeline": run["pipeline"],
-        "run_id": run["run_id"],
-        "logical_date": run["logical_date"],
-        "parameters": run["parameters"],
-        "variables": run["variables"],
-        "dates": date_values(run["logical_date"], run["interval"], run["timezone"]),
-        "results": run.get("results"),
-    }
-    item = {"item": run["item"]} if "item" in run else {}
     budget = Budget(sum(map(len, texts)))
     rendered = []
     size = 0
     for number, (text, task) in enumerate(zip(texts, tasks, strict=True)):
         try:
-            rendered.append(renderer.render(text, {**render_context(task=task, **whole), **item}, budget))
+            rendered.append(renderer.render(text, {**context, "task": {"name": task}}, budget))
         except TemplateError as exc:
             raise TemplateError(str(exc), number) from exc
         size += len(rendered[-1])
