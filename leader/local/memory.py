@@ -19,10 +19,18 @@ from leader.errors import FencedOutError, ZooKeeperUnavailableError
 from leader.journal import Journal
 from leader.local.zookeeper import MemoryConnection, MemoryZooKeeper
 from leader.protocol.participant import Participant
-from leader.protocol.requests import Read, Request, Steps, Transaction, TransactionFailedError, Write, drive
+from leader.protocol.requests import (
+    OnWatch,
+    Read,
+    Request,
+    Steps,
+    Transaction,
+    TransactionFailedError,
+    Write,
+    drive,
+)
 from leader.protocol.terms import FencingToken
 from leader.runtime.base_elector import BaseElector
-from leader.runtime.driver import OnWatch
 from leader.zookeeper.states import SessionStates
 
 T = TypeVar("T")

@@ -37,9 +37,7 @@ class SessionExecutor:
     is gone. It must only enqueue.
     """
 
-    def __init__(
-        self, session: ZooKeeperSession, on_watch: Callable[[str, bool], None] = lambda _path, _gone: None
-    ) -> None:
+    def __init__(self, session: ZooKeeperSession, on_watch: rq.OnWatch = lambda _path, _gone: None) -> None:
         self._session, self._on_watch = session, on_watch
 
     def run(self, steps: rq.Steps[T]) -> T:
@@ -67,8 +65,8 @@ class SessionExecutor:
         match request:
             case rq.Transaction(operations):
                 return self._commit(operations)
-            case rq.GetChildren(path, watch):
-                return self._call(client.get_children_async, path, watch=self._watch(watch))
+            case rq.GetChildren(path):
+                return self._call(client.get_children_async, path)
             case rq.Exists(path, watch):
                 found = self._call(client.exists_async, path, watch=self._watch(watch))
                 return None if found is None else _stat(found)
