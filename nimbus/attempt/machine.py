@@ -110,7 +110,6 @@ def _is_gone(since_s: Optional[float], event: m.BoardRead) -> bool:
 
 
 _OfUpkeep = Union[m.BoardChanged, m.BoardSilent, m.NotesRead]
-"""See `nimbus.attempt.life`."""
 _Later = Union[
     _OfUpkeep,
     m.EndAnswered,
@@ -124,7 +123,6 @@ _Later = Union[
     m.Recorded,
     m.LogStored,
 ]
-"""Events that follow the start of a driver."""
 
 
 def _awaiting_claim(state: m.AwaitingClaim, event: Event, terms: Terms, now_s: float) -> Transition:

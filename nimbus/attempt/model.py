@@ -16,7 +16,6 @@ class Ordered(Enum):
     TIMEOUT = "timeout"
     STOP = "stop"
     SERVER_GONE = "server_gone"
-    """Its Spark Connect server has ended, or does not answer."""
     OUTDATED = "outdated"
     """Another process filled END, or the attempt is deleted, so the driver's work is useless."""
     LIMIT = "limit"
@@ -159,7 +158,6 @@ class Cleared(NamedTuple):
     """No process of the attempt is left."""
 
     server_gone: bool = False
-    """Its Spark Connect session could not be released, because the server is gone."""
 
 
 class Committed(NamedTuple):
@@ -225,7 +223,6 @@ class ReadBoard(NamedTuple):
     """Read the board, and answer `BoardRead`, `BoardSilent` or `AttemptGone`."""
 
     watch: bool = False
-    """Report `BoardChanged`, once."""
 
 
 class ReadNotes(NamedTuple):
@@ -332,12 +329,10 @@ class Story(NamedTuple):
     """Its code ended before it was told to end, if it was."""
     exceeded: str = ""
     refused: str = ""
-    """Why it never started."""
     pipeline_at_fault: bool = False
     lost: str = ""
     """Why its end could not be seen."""
     not_kept: str = ""
-    """Why the output of a success could not be stored."""
 
     def is_success(self, terms: Terms) -> bool:
         """True if the code came to its end, and nothing went wrong until now."""
@@ -381,7 +376,6 @@ class Running:
     stuck_at_s: float = NEVER_S
     lease_until_s: float = NEVER_S
     gone_since_s: Optional[float] = None
-    """Time of the first of the reads in a row that found no claim."""
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,6 @@ class WorkerContext:
     settings: WorkerSettings
     board: AttemptBoard
     connections: Connections
-    """For the processes that run attempts."""
     clock: Clock
     metrics: WorkerMetrics = field(default_factory=lambda: WorkerMetrics(CollectorRegistry()))
     loop: Loop = field(default_factory=Loop)

@@ -36,7 +36,6 @@ from nimbus.worker.runner import run_and_exit
 from nimbus.worker.settings import CONNECT_OPTION
 
 _LONGEST_REQUEST = 64 << 10
-"""Largest request in bytes: a path and a tag."""
 
 
 def import_for_connect() -> None:

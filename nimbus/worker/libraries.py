@@ -28,7 +28,6 @@ from nimbus.domain.errors import NimbusError
 from nimbus.worker.host.files import sync_folder
 
 MAX_TOTAL_BYTES = 4 << 30
-"""Of all members of a wheel, unpacked."""
 MAX_MEMBERS = 200_000
 _CHUNK_BYTES = 1 << 20
 

@@ -42,7 +42,6 @@ class Registration:
         self.unstored_logs = ""
         self.clock_ahead_s: float | None = None
         self._mark = ""
-        """That of the cluster's folder of outputs; empty: not known yet."""
         self.stands = False
         """True if it was written in this session; false while another worker has our id."""
 

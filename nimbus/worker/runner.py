@@ -96,7 +96,6 @@ class Runner:
         self._life = Life(terms, Pace(board_read_s=min(Pace().board_read_s, lease_s / 4)))
         self._loop = Loop()
         self._tick_s = m.NEVER_S
-        """When the next `Tick` is reported."""
         self._board = BoardLink(
             "runner-board",
             partial(open_board, connections),

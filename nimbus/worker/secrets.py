@@ -22,7 +22,6 @@ from nimbus.domain.errors import NimbusError
 
 LARGEST_BYTES = 64 << 10
 PREFIX = "NIMBUS_SECRET_"
-"""Prefix of the variables of the provider `env`."""
 
 Provider = Callable[[str], str]
 """Returns the value of a secret. SecretError; KeyError if there is no such secret."""

@@ -49,9 +49,7 @@ class TaskTelemetry:
     """A worker's settings. Contains no secrets."""
 
     traces: bool = False
-    """Whether spans of attempts are sent."""
     namespace: str = ""
-    """Namespace of all jobs in lineage."""
     transport: Mapping[str, str] = field(default_factory=dict)
     """Properties that tell OpenLineage's listener in Spark where to send; empty: none are set."""
 
@@ -96,7 +94,6 @@ class WorkerSettings:
     open_bucket: Callable[[str], DataStore] = field(default=_no_bucket, repr=False)
     """Opens a bucket with data from outside by its name."""
     slots: int = 2
-    """Most attempts at the same time."""
     master: str = "local[2]"
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     """Properties for every task; a task's own properties override them."""
@@ -121,19 +118,14 @@ class WorkerSettings:
     connect: ConnectProvider | None = None
     """Provider for tasks in `mode: connect`; None: they are refused."""
     targets: Mapping[str, SparkTarget] = field(default_factory=dict)
-    """Places where a task's Spark can run, by name."""
     labels: tuple[str, ...] = ()
-    """Labels that tasks can require with `runs_on`."""
     environments: Environments = field(default_factory=Environments)
-    """Environments that tasks can name."""
     min_free: FreeRoom = field(default_factory=FreeRoom)
     secrets: Provider | None = field(default=None, repr=False)
     """Provider of secrets; None: tasks with `secrets` are refused."""
     secret_rules: SecretRules = field(default_factory=SecretRules)
     telemetry: TaskTelemetry = field(default_factory=TaskTelemetry)
-    """Trace and lineage settings for tasks."""
     scheduler_id: str | None = None
-    """The scheduler that this worker is embedded in."""
     is_alone: bool = False
     """There is no other worker, so Java is searched only when a task needs it."""
 
@@ -182,9 +174,7 @@ class RunnerPlan:
     connect: ConnectPlan | None = None
     """For a task in `mode: connect`. Its token is a secret that the driver also needs."""
     interpreter: Path | None = None
-    """The driver's Python, if it is not ours."""
     user: TaskUser | None = None
-    """The driver's user; None: the runner's user."""
     checkpoint: str | None = None
     """The last checkpoint of earlier attempts, as JSON."""
     sends_files: bool = False
@@ -236,7 +226,6 @@ class ExecutorStartup:
 
     connections: Connections
     preload: tuple[str, ...] = ()
-    """As of `WorkerSettings`."""
     env: Mapping[str, str] = field(default_factory=dict)
     """As of `WorkerSettings`: libraries read it when they are imported."""
 

@@ -46,9 +46,7 @@ class SparkTarget:
     kind: TargetKind
     slots: int = 8
     master: str = ""
-    """Spark master; empty for a Connect server."""
     url: str = ""
-    """URL of a Connect server, `sc://host:port`."""
     rest: tuple[str, ...] = ()
     """URLs of standalone's REST servers, or of YARN's ResourceManagers, `http://host:port`."""
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -58,7 +56,6 @@ class SparkTarget:
     environment: str = ""
     """Environment of drivers on workers whose task names none; empty: the worker's own."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables for drivers and submissions."""
     ca_file: Path | None = None
     """PEM file with the certificate authority of the Kubernetes API server."""
     token: Callable[[], str | None] = field(default=lambda: None, repr=False)

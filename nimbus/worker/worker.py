@@ -124,13 +124,11 @@ class Worker:
         self._launcher = JvmLauncher(self._forks, settings.work_dir, limit=settings.idle_jvms)
         self._on_failure = on_failure
         self.failure: BaseException | None = None
-        """The error that ended the worker's thread, if any."""
         self._registration = Registration(settings, registrations, clock, clusters or ())
         self._orders: dict[str, Assignment] = {}
         self._read_at_s: dict[str, float] = {}
         """When each order that is not yet launched was read."""
         self._has_read_orders = False
-        """True after `_orders` was read."""
         self._leftover_logs = LeftoverLogs(logs, self._loop)
         self._processes = ProcessExecutor(
             context, self._leftover_logs, launcher=self._launcher, connect_launcher=self._connect_forks

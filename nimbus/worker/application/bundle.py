@@ -67,7 +67,6 @@ _MODULES = (
 """The modules that a driver, its task and executors import. They hide those that are installed there."""
 _MAIN = "from nimbus.worker.application.bootstrap import run\n\nrun()\n"
 BOOTSTRAP = "/attempt/v1/bootstrap.py"
-"""Path of the program on each scheduler."""
 _ANSWER_S = 2.0
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip archive knows."""

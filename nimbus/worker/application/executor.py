@@ -64,7 +64,6 @@ class ClusterTarget:
     endpoints: Callable[[], Sequence[str]]
     """Base URLs of schedulers for the cluster's hosts."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Environment of drivers there."""
     queue_timeout_s: float = 24 * 3600.0
     """How long a driver may wait for its start."""
     driver_id: str = "folder"
@@ -89,7 +88,6 @@ class ApplicationExecutor:
         self._archives: dict[ReleaseDigest, str] = {}
         """Digests of the archives of submitted releases. Submission threads."""
         self._pools: dict[str, ThreadPoolExecutor] = {}
-        """Pools by the names of their threads."""
         self._ticking = False
 
     def close(self) -> None:

@@ -18,7 +18,6 @@ _ANSWER_S = 20.0
 _FETCH_PATIENCE_S = 600.0
 _LONGEST_PAUSE_S = 10.0
 _DETAIL = 500
-"""Most characters of a refusal's reason."""
 T = TypeVar("T")
 
 

@@ -60,7 +60,6 @@ class KubernetesManager:
         self._lock = threading.Lock()
         self._list_again_s = float("-inf")
         self._listed: Mapping[str, DriverStatus] | str = {}
-        """Reports on all our pods; or why they could not be listed."""
 
     def submit(self, submission: Submission) -> str:
         """See `ClusterManager.submit`."""
@@ -217,7 +216,6 @@ _STATES = {
 }
 """All phases except `Unknown`, which means that the pod's node does not answer."""
 _CONTAINER = "spark-kubernetes-driver"
-"""Spark's name of the driver's container."""
 
 
 def report_of(pod: Mapping[str, Any]) -> DriverStatus:

@@ -21,7 +21,6 @@ from nimbus.worker.application.manager import (
 )
 
 Object = Mapping[str, Any]
-"""An object of the API, as JSON."""
 _LATER = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 
 

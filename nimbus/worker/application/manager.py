@@ -50,7 +50,6 @@ class DriverState(Enum):
     RUNNING = "running"
     GONE = "gone"
     UNKNOWN = "unknown"
-    """The state cannot be read at the moment."""
 
 
 @dataclass(frozen=True, slots=True)

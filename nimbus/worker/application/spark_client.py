@@ -43,7 +43,6 @@ class SparkClient:
     folder: Path
     """This client's own folder. Its content is deleted before and after each submission."""
     java_home: Callable[[], Path]
-    """Raises NimbusError without Java."""
     variables: str
     """Property prefix for the driver's variables: `spark.kubernetes.driverEnv`, `spark.yarn.appMasterEnv`."""
     environment: Mapping[str, str]
@@ -72,7 +71,10 @@ class SparkClient:
             if isinstance(bundle, bytes):
                 write_new(uploaded := self.folder / "bootstrap.py", bundle)
                 bundle = str(uploaded)
-            return self._run(self._command(environment, file, bundle), environment)
+            program = Path(environment.get("SPARK_HOME") or installed_spark(), "bin", "spark-submit")
+            # Without the second option, Spark ignores spark-defaults.conf if there is a properties file.
+            options = ["--properties-file", str(file), "--load-spark-defaults"]
+            return self._run([str(program), *options, bundle], environment)
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -86,11 +88,6 @@ class SparkClient:
             "spark.master": self.master,
             "spark.submit.deployMode": "cluster",
         }
-
-    def _command(self, environment: Mapping[str, str], file: Path, bundle: str) -> list[str]:
-        client = Path(environment.get("SPARK_HOME") or installed_spark(), "bin", "spark-submit")
-        # Without the second option, Spark ignores spark-defaults.conf if there is a properties file.
-        return [str(client), "--properties-file", str(file), "--load-spark-defaults", bundle]
 
     def _run(self, command: list[str], environment: Mapping[str, str]) -> ClientResult:
         """Run a command that dies with this thread. Its output is a file, because a pipe could stay open."""

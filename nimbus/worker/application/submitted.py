@@ -85,17 +85,13 @@ class Observed:
 
     slots: Slots
     report: DriverStatus | None
-    """None before the first report."""
     gone_for_s: float
     """Time between the first and the last of consecutive reports that the driver is gone."""
     heard_for_s: float
     """Time since the bootstrap's last heartbeat; infinite: never."""
     ended_for_s: float
-    """Time since END was first observed."""
     stopping_for_s: float | None
-    """Time since the request to stop; None: there is none."""
     waiting_for_s: float
-    """Time since the submission, without a claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,15 +170,12 @@ class Followed:
     """Time of its submission, by this worker or another."""
     report: DriverStatus | None = None
     ask_at_s: float = 0.0
-    """When the cluster is asked for its next status."""
     is_asked: bool = False
     reported: Mapping[str, str] = field(default_factory=dict)
     """The last `progress` written into its heartbeat."""
     _number: object = None
-    """Number of the last observed heartbeat of its bootstrap."""
     _heard_at_s: float = float("-inf")
     _gone_first_s: float | None = None
-    """Time of the first of the consecutive reports that it is gone."""
     _gone_last_s: float = 0.0
     _stopping_since_s: float | None = None
     _ended_since_s: float | None = None

@@ -37,14 +37,12 @@ from nimbus.worker.application.spark_client import ClientResult, SparkClient
 from nimbus.worker.application.startup import packed
 
 VARIABLES = "spark.yarn.appMasterEnv"
-"""See `SparkClient.variables`."""
 CONTAINER_VARIABLE = "CONTAINER_ID"
 """Set by a NodeManager. See `bootstrap.driver_id`."""
 _STEM = "nimbus-"
 _ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
 _WAITS = frozenset({"NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED"})
 _SEEN_WITHIN_S = 30.0
-"""How long an application that the client has submitted is searched."""
 _PAUSE_S = 1.0
 _NOT_SUBMITTED = "YarnClientImpl.createApplication"
 """In the client's stack trace it shows that the client failed before it had an application id."""

@@ -74,7 +74,6 @@ class BoardLink:
         self._opened: OpenBoard | None = None
         self._waiting: dict[_Key, BoardInstruction] = {}
         self._again_s: dict[_Key, float] = {}
-        """When instructions that a defect concerns are tried again."""
         self._unrecorded: dict[HeldAttempt, End] = {}
         self._changed = threading.Condition()
         self._leaving = False

@@ -51,7 +51,6 @@ class HeldAttempt:
     """The local folder that the driver writes to; made before the driver starts."""
     started_at: datetime | None = None
     oom_kills: int = 0
-    """The machine's count before the driver started."""
     kept: tuple[Ending, str | None] | None = None
     """The ending of a success after its output was stored, or was not; and the output's reference."""
     record: End | None = None
@@ -64,11 +63,8 @@ class HeldAttempt:
     used: Usage | None = None
     """What its processes used, after their end; None: not known."""
     measured: LimitWatch | None = None
-    """Measures its memory, if that has a limit."""
     table: Table | None = None
-    """See `End.table`."""
     changed: Callable[[], None] | None = None
-    """Reports a change on the board."""
 
     @property
     def id(self) -> AttemptId:

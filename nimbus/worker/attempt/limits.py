@@ -61,7 +61,6 @@ class LimitWatch:
         """`processes` returns the pids of all its processes. None of `folders` is inside another."""
         self._limits, self._processes, self._folders, self._clock = limits, processes, folders, clock
         self.peak_bytes = 0
-        """The most memory that was measured."""
         self._next_memory_s = self._next_disk_s = float("-inf")
 
     @property

@@ -31,7 +31,7 @@ from nimbus.worker.host.files import read_untrusted
 from nimbus.worker.host.loop import Action, Loop
 
 _PUNCH_HOLE = 1 | 2
-"""FALLOC_FL_KEEP_SIZE and FALLOC_FL_PUNCH_HOLE."""
+"""FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE."""
 _libc = ctypes.CDLL(None, use_errno=True)
 _fallocate = _libc.fallocate
 _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)

@@ -119,7 +119,6 @@ class Ending:
     exit_code: int | None
     failure: FailureClass | None = None
     result: Mapping[str, Any] | None = None
-    """The result of a successful task; see `nimbus.result`."""
 
 
 def judge(

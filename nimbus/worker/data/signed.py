@@ -55,19 +55,10 @@ class SignedStore:
     """
 
     def __init__(self, access: Mapping[str, Any]) -> None:
-        log_errors_alone(_nothing)  # hosts of a cluster need no structlog
-        self._gateway = Gateway(access)
+        log_errors_alone(lambda: None)  # hosts of a cluster need no structlog
+        self.gateway = Gateway(access)
         self._said = {name: access[name] for name in ("nonce", "uri", "output")}
         self._said["inputs"] = sorted(access["inputs"].values())
-
-    @property
-    def endpoints(self) -> Sequence[str]:
-        """Base URLs of the known schedulers."""
-        return self._gateway.endpoints
-
-    def learn(self, endpoints: Sequence[str]) -> None:
-        """Add these schedulers."""
-        self._gateway.learn(endpoints)
 
     def read(self, key: str) -> Iterator[bytes]:
         """See `DataStore.read`."""
@@ -125,7 +116,7 @@ class SignedStore:
         """A signed URL, and the headers that its signature requires."""
         checked_key(key)
         try:
-            answer = self._gateway.post(
+            answer = self.gateway.post(
                 "sign", {**self._said, "method": method, "key": key}, _GATEWAY_PATIENCE_S
             )
             return str(answer["url"]), dict(answer["headers"])
@@ -146,7 +137,7 @@ def signed_store(access: Mapping[str, Any]) -> SignedStore:
         store = _stores.get(name)
         if store is None:
             store = _stores[name] = SignedStore(access)
-    store.learn([*latest(access)["endpoints"], *store.endpoints])
+    store.gateway.learn([*latest(access)["endpoints"], *store.gateway.endpoints])
     return store
 
 
@@ -156,10 +147,6 @@ def latest(access: Mapping[str, Any]) -> Mapping[str, Any]:
         return {**access, "endpoints": json.loads(Path(access["schedulers"]).read_bytes())}
     except (OSError, ValueError):
         return access
-
-
-def _nothing() -> None:
-    pass
 
 
 def _translated(error: urllib.error.HTTPError, key: str) -> Exception:

@@ -25,7 +25,6 @@ Item = TypeVar("Item")
 Done = TypeVar("Done")
 
 _AT_ONCE = 8
-"""Files in parallel."""
 _MAX_DEPTH = 100
 """Deepest nesting of folders: each level needs a descriptor during the walk."""
 

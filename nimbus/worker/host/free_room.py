@@ -19,7 +19,6 @@ class FreeRoom:
     memory_bytes: int | None = None
     """Free on the host, or in the worker's control group if that has less."""
     disk_bytes: int | None = None
-    """Free on the file system of the work folder."""
 
 
 def lacking(least: FreeRoom, work_dir: Path) -> str:

@@ -11,7 +11,6 @@ from nimbus.worker.host.procfs import ProcessId
 ATTEMPT_VARIABLE = "NIMBUS_ATTEMPT"
 """In the environment of a driver and of all processes that it starts."""
 RUNNER_VARIABLE = "NIMBUS_RUNNER_OF"
-"""In the environment of a runner."""
 EXECUTOR_VARIABLE = "NIMBUS_EXECUTOR_OF"
 """In the environment of an executor; its value is the worker's folder."""
 JVM_KEEPER_VARIABLE = "NIMBUS_JVM_OF"

@@ -49,7 +49,6 @@ class TaskUser:
     uid: int
     gid: int
     groups: tuple[int, ...]
-    """All groups, including `gid`."""
     home: str
 
     @property

@@ -18,7 +18,6 @@ from nimbus.worker.driver.environment import properties_text
 MAX_ATTEMPTS = 50
 """Each context leaves an open file: the connection to Python's server of accumulators."""
 _THREADS_S = 1.0
-"""How long threads may take to end."""
 _IDLE_MONITOR = "Idle Worker Monitor for "
 """Spark never ends this thread, and through it the session that it inherited."""
 _OF_SPARK = (

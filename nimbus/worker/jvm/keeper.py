@@ -31,7 +31,6 @@ from nimbus.worker.host.remains import JVM_KEEPER_VARIABLE, jvm_keeper_tag
 from nimbus.worker.jvm.plan import JvmPlan
 
 LOCK = "lock"
-"""In its folder: held while it lives."""
 LONGEST = 64 << 10
 """Largest message in bytes; properties are passed in a file in memory."""
 OPEN, CLOSE, OVER = b"open", b"close", b"over"

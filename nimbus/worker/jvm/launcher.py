@@ -22,7 +22,6 @@ from nimbus.worker.settings import RunnerStartup
 
 FOLDER = "jvms"
 IDLE_S = 600.0
-"""How long an idle JVM is kept."""
 GIVE_BACK_BYTES = 1 << 30
 """With less available memory than this, idle JVMs are ended."""
 _LONGEST_WORDS = 2048
@@ -86,7 +85,6 @@ class JvmLauncher:
         self._salt = secrets.token_bytes(32)
         self.jvms: list[KeptJvm] = []
         self._last = "no Spark task was here lately"
-        """Why the last one ended."""
 
     @property
     def state(self) -> str:

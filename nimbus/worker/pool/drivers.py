@@ -43,7 +43,6 @@ class DriverEnd(NamedTuple):
     status: int
     """Like `Popen.returncode`: negative for a signal."""
     fault: str
-    """Why it could not begin; empty if it began."""
     used: Usage | None = None
     """What it and its process group used; None: it was not started."""
 
@@ -75,12 +74,9 @@ class Drivers:
         self._preload, self._env = list(preload), env
         self._not_preloaded: dict[str, str] = {}
         self._importing = ""
-        """The module that the zygote imports now."""
         self._imported: frozenset[str] = frozenset()
-        """Names of the zygote's modules."""
         self._environment: Mapping[str, str] = NO_ENV
         self.are_ready = False
-        """The zygote has imported its modules."""
         self._pids: dict[str, int] = {}
         """Pids of drivers that were requested; 0: no answer yet."""
         self._start_zygote()

@@ -68,13 +68,10 @@ class _Held(HeldAttempt):
     place: DataPlace = field(init=False)
     driver: DriverPlan = field(init=False)
     executes: bool = False
-    """The driver gets its own interpreter."""
     environment: Mapping[str, str] = field(init=False)
-    """The driver's."""
     started_s: float = 0.0
     """Seconds since boot."""
     limits: LimitCheck | None = None
-    """Measures its use, after it has run for a while."""
 
     @property
     def is_running(self) -> bool:

@@ -61,9 +61,7 @@ class Answer(NamedTuple):
 
     attempt: str
     refused: str | None = None
-    """Why it cannot be started, and was not claimed."""
     outcome: Outcome | None = None
-    """How it ended, if the executor knows."""
 
     def encode(self) -> bytes:
         """As a message."""

@@ -36,7 +36,6 @@ class _Live:
     connection: socket.socket | None
     """None: an earlier worker started it, and it accepts no orders from this one."""
     sent: set[str] = field(default_factory=set)
-    """Attempts that it has not finished."""
     unstored: Unstored = field(default_factory=Unstored)
     not_preloaded: NotPreloaded = field(default_factory=NotPreloaded)
 
@@ -52,7 +51,6 @@ class PooledExecutor:
         self._launcher, self._read_orders = launcher, read_orders
         self._live: _Live | None = None
         self._failures = 0
-        """Consecutive failures to start an executor process."""
         self._last_failure = ""
         self._orders: dict[str, Assignment] = {}
 

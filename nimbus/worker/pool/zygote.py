@@ -50,7 +50,6 @@ LARGEST_ORDER = 192 << 10
 LARGEST_MESSAGE = 200 << 10
 """Linux takes up to 207 KiB."""
 _NEEDED = ("pkgutil", "nimbus.task")
-"""Modules that most drivers import."""
 _PART_BYTES = 16 << 10
 _SWEEP_EVERY_S = 1.0
 _LONGEST_WHY = 300
@@ -62,7 +61,6 @@ class _Child:
     attempt: str
     tag: str
     uid: int | None
-    """Uid of the driver's user; None: our own."""
     fault: int
     """Read end of a pipe for the reason why it could not begin."""
 
@@ -73,9 +71,7 @@ class _Waiting:
 
     pid: int
     order: int
-    """Write end of a pipe for its order."""
     fault: int
-    """As of `_Child`."""
 
 
 class Zygote:
