@@ -148,7 +148,7 @@ def test_store_of_an_attempt_is_made_once_and_hears_of_later_schedulers(tmp_path
 
     assert signed.latest(access)["endpoints"] == ["http://later:1"]
     assert signed.signed_store(access) is store
-    assert store.endpoints == (*ACCESS["endpoints"], "http://later:1")
+    assert store.gateway.endpoints == (*ACCESS["endpoints"], "http://later:1")
     assert signed.signed_store({**access, "nonce": "of another driver"}) is not store
 
 
