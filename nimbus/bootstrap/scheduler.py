@@ -221,6 +221,7 @@ def build_parts(resources: Resources, has_sentinel: Callable[[], bool] = lambda:
     gate, tls = build_gate(settings, jwts, registry), build_tls(settings, registry)
     calls = calls_on(session, _API_PATIENCE)
     reader = TreeClusterReader(calls, root)
+    provider = secret_provider(settings.worker.secrets, os.environ)
     api = create_app(
         services := ApiServices(
             reader=reader,
@@ -236,15 +237,17 @@ def build_parts(resources: Resources, has_sentinel: Callable[[], bool] = lambda:
             max_running=settings.runs.max_running,
             timings=_timings(settings),
             session_timeout=None if zookeeper is None else settings.zookeeper.session_timeout,
-            hook_secret=_hook_secret(settings),
+            hook_secret=None if provider is None else lambda name: resolve({name: name}, provider)[name],
             gateway=ClusterGateway(
                 board=TreeAttemptBoard(calls, root),
                 logs=S3LogArchive(resources.store),
                 releases=releases,
                 clock=resources.clock,
                 schedulers=lambda: [scheduler.address for scheduler in reader.schedulers()],
-                data=_data_gateway(settings),
-                secrets=partial(resolve, provider=secret_provider(settings.worker.secrets, os.environ)),
+                data=None
+                if settings.worker.data_uri is None
+                else DataGateway(settings.worker.data_uri, open_data(data_connection(settings))),
+                secrets=partial(resolve, provider=provider),
                 rules=SecretRules(settings.worker.secrets.allow),
             ),
             outputs=outputs,
@@ -302,16 +305,6 @@ def _changes(resources: Resources) -> ChangeFeed:
         return own
 
     return ZooKeeperChanges(connect, settings.cluster.root, lambda: session.last_zxid)
-
-
-def _hook_secret(settings: Settings) -> Callable[[str], str] | None:
-    provider = secret_provider(settings.worker.secrets, os.environ)
-    return None if provider is None else lambda name: resolve({name: name}, provider)[name]
-
-
-def _data_gateway(settings: Settings) -> DataGateway | None:
-    uri = settings.worker.data_uri
-    return None if uri is None else DataGateway(uri, open_data(data_connection(settings)))
 
 
 def _identity(resources: Resources) -> Identity:

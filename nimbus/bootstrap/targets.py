@@ -107,6 +107,8 @@ def clusters(
 
     Drivers report to the registered `schedulers`, unless a target names others.
     """
+    if not targets:
+        return {}
     # Late, because these are the clients of all kinds of clusters.
     from nimbus.worker.application import kubernetes as of_kubernetes
     from nimbus.worker.application import yarn as of_yarn

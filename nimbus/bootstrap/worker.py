@@ -33,14 +33,12 @@ from nimbus.bootstrap.telemetry import task_telemetry
 from nimbus.config import Settings
 from nimbus.config.load import secret_files
 from nimbus.config.sections import Environment as EnvironmentSection
-from nimbus.config.sections import Worker as WorkerSection
 from nimbus.domain.cluster.access import SecretRules
 from nimbus.domain.ids import WorkerId
 from nimbus.java import JavaMissingError, find_java
 from nimbus.scheduler.releases import LocalReleases
 from nimbus.telemetry.build import release
 from nimbus.telemetry.worker import WorkerMetrics
-from nimbus.worker.application.executor import ClusterTarget
 from nimbus.worker.attempt.connections import Connections, open_data, storage_environment
 from nimbus.worker.connect.plan import ConnectProvider
 from nimbus.worker.connect.server import LocalServer, LocalServerSettings, RemoteServer
@@ -49,7 +47,6 @@ from nimbus.worker.environments import Environments, TaskEnvironment
 from nimbus.worker.host.free_room import FreeRoom
 from nimbus.worker.host.task_user import find_users, refuse_readable_secrets
 from nimbus.worker.settings import WorkerSettings
-from nimbus.worker.targets import SparkTarget
 from nimbus.worker.worker import Worker
 
 _log = structlog.get_logger(__name__)
@@ -78,7 +75,9 @@ def build_worker(
             id=WorkerId(worker.id),
             work_dir=worker.work_dir,
             data_dir=worker.data_dir,
-            data=_bucket_of(worker, connections),
+            data=None
+            if worker.data_uri is None
+            else BucketPlace(worker.data_uri, worker.data_dir, partial(open_data, connections.data)),
             data_access=data_access(settings),
             open_bucket=lru_cache(MAX_BUCKETS)(partial(open_bucket, settings)),
             slots=worker.slots,
@@ -112,7 +111,7 @@ def build_worker(
         clock=resources.clock,
         logs=S3LogArchive(resources.store),
         metrics=metrics,
-        clusters=_clusters(targets, resources),
+        clusters=clusters(targets, settings.spark.targets, resources.reader.schedulers, worker),
         on_failure=_end_process,
     )
 
@@ -157,13 +156,6 @@ def connections_of(settings: Settings, environment: Mapping[str, str]) -> Connec
     )
 
 
-def _clusters(targets: Mapping[str, SparkTarget], resources: Resources) -> dict[str, ClusterTarget]:
-    if not targets:
-        return {}
-    settings = resources.settings
-    return clusters(targets, settings.spark.targets, resources.reader.schedulers, settings.worker)
-
-
 def _connect_provider(settings: Settings) -> ConnectProvider:
     worker, connect = settings.worker, settings.connect
     if connect.url is not None:
@@ -199,9 +191,3 @@ def _board_connection(settings: Settings) -> dict[str, Any]:
         "auth": zookeeper_auth(settings),
         "tls": zookeeper_tls(settings),
     }
-
-
-def _bucket_of(worker: WorkerSection, connections: Connections) -> BucketPlace | None:
-    if worker.data_uri is None:
-        return None
-    return BucketPlace(worker.data_uri, worker.data_dir, partial(open_data, connections.data))
