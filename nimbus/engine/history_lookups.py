@@ -1,6 +1,7 @@
 """What effects look up in history, and in outputs of earlier attempts. On their threads.
 
 Runs that others reuse; versions that reads pin, or that a withdrawal publishes again; purges; `for_each`.
+All raise NimbusError while history or storage does not answer.
 """
 
 from __future__ import annotations
@@ -45,9 +46,7 @@ class EarlierRuns:
     def find(self, run: RunId, pipeline: PipelineName) -> Run:
         """An ended run of a pipeline.
 
-        Raises:
-            RefusedError: the run does not exist, has not ended, or is of another pipeline.
-            NimbusError: history cannot be read now.
+        Raises RefusedError: the run does not exist, has not ended, or is of another pipeline.
         """
         found = self._read_run(run) or self._history.read(run)
         if found is None:
@@ -59,12 +58,7 @@ class EarlierRuns:
         return found
 
     def check_none(self, run: RunId) -> None:
-        """Check that a run never existed.
-
-        Raises:
-            RefusedError: it exists, or did before it was purged.
-            NimbusError: history cannot be read now.
-        """
+        """Check that a run never existed. Raises RefusedError: it exists, or did before it was purged."""
         if self._read_run(run) or self._history.read(run) or self._history.purged(run):
             raise RefusedError("run_exists", f"run {run} exists already")
 
@@ -98,7 +92,6 @@ class EarlierRuns:
         Raises:
             ReadError: there is nothing, or too much.
             RefusedError: an earlier run or a child run is deleted.
-            NimbusError: history cannot be read now.
         """
         children = child_runs.children_of(run, read, lambda earlier: self.find(earlier, run.pipeline))
         return child_runs.published_by_children(read, (self._child(child) for child in children))
@@ -108,7 +101,7 @@ class EarlierRuns:
         return child_runs.EndedChild(child.item, run, self.results(run))
 
     def results(self, run: Run) -> Results:
-        """Results of a run's tasks, including reused ones. Raises NimbusError, see `find`."""
+        """Results of a run's tasks, including reused ones."""
         found = {
             name: task.reused.result
             for name, task in run.tasks.items()
@@ -158,9 +151,7 @@ def versions_for(
     `dataset` is what the leader keeps of it, which is newer than history; None: nothing is published. History
     has the partitions that the leader no longer keeps.
 
-    Raises:
-        ReadError: see `chosen`.
-        NimbusError: history cannot be read now.
+    Raises ReadError: see `chosen`.
     """
     if dataset is None:
         return ()
@@ -210,9 +201,7 @@ MAX_SEARCHED = 100
 def stored_and_found(effect: StoreVersions, history: History) -> tuple[Version, ...]:
     """The versions that are in history now. For a withdrawal, the wrong one and its substitute come last.
 
-    Raises:
-        RefusedError: there is no version before whose output still exists.
-        NimbusError: history does not answer.
+    Raises RefusedError: there is no version before whose output still exists.
     """
     if effect.removes:
         history.forget_dataset(effect.dataset, effect.removes)
@@ -248,9 +237,7 @@ def store_order(history: History, command: CommandId, order: PurgeOrder | RunNot
     So the order survives the leader, and the next one carries it out (`nimbus.scheduler.purge`). If a leader
     dies before the answer, its successor stores the order again, which changes nothing.
 
-    Raises:
-        RefusedError: its run is not in history, or the run's outputs or history must be kept.
-        NimbusError: storage is not available now.
+    Raises RefusedError: its run is not in history, or the run's outputs or history must be kept.
     """
     if isinstance(order, RunNote):
         history.put_note(order)
@@ -285,7 +272,6 @@ def with_items(spec: TaskSpec, run: Run, open_file: OpenFile) -> TaskSpec:
     Raises:
         TemplateError: there is no such file, or it has bad lines.
         OutputsNotHereError: this scheduler cannot read the output.
-        NimbusError: storage does not answer.
     """
     if spec.children is None or not takes_items(spec):
         return spec

@@ -333,12 +333,7 @@ class LeaderTerm(StateReader):
         self.state.park(key, why)
 
     def tend(self) -> None:
-        """Do periodic work that no event triggers: long attempts, workers, parked keys, and `TermUpkeep`.
-
-        Raises:
-            FencedOutError: another scheduler leads.
-            StoreUnavailableError: ZooKeeper does not answer.
-        """
+        """Do periodic work that no event triggers. Raises as `decide`."""
         now_s = self._clock.elapsed_s()
         self._read_grown(now_s)
         for probe in self.state.tasks.probes.take_due(now_s):

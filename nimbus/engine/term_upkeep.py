@@ -59,12 +59,7 @@ class TermUpkeep:
         self._archived_terms = epochs
 
     def tend(self) -> None:
-        """Write and remove what is due.
-
-        Raises:
-            FencedOutError: another scheduler leads.
-            StoreUnavailableError: ZooKeeper does not answer.
-        """
+        """Write and remove what is due. Raises as `LeaderTerm.decide`."""
         now_s = self._clock.elapsed_s()
         if now_s >= self._seen_due_s:
             self._seen_due_s = now_s + SEEN_EVERY_S
@@ -85,12 +80,7 @@ class TermUpkeep:
                 self._start_effect(ArchiveTerms(old))
 
     def end(self, cause: EndCause, *, reason: str = "", by: str = "") -> None:
-        """Record that this leader's term ends now. This is its last write, and no decision follows.
-
-        Raises:
-            FencedOutError: another scheduler leads.
-            StoreUnavailableError: no answer. The successor then closes the term.
-        """
+        """Record that this term ends now: its last write. If it raises, the successor closes the term."""
         if (own := self._terms.own) is not None and own.end is None:
             self._put_term(
                 terms.ended(self._terms.counted(own), cause, self._clock.now(), reason=reason, by=by)
