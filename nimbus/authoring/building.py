@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nimbus.authoring.pipelines import MADE_BY, Description
+from nimbus.authoring.pipelines import MADE_BY, Pipeline
 from nimbus.domain.pipelines.pipeline import DEFINITION_FILE
 from nimbus.domain.wording import counted
 
@@ -15,7 +15,7 @@ OUTDATED, USAGE = 1, 2
 _LONGEST_HEAD = 4096
 
 
-def build(pipeline: Description, arguments: Sequence[str]) -> int:
+def build(pipeline: Pipeline, arguments: Sequence[str]) -> int:
     """Write `pipeline.yaml` beside the pipeline's file; with `--check`, only check that it is up to date.
 
     Returns:
@@ -48,7 +48,7 @@ def maker_of(place: Path) -> Path | None:
     return place.parent / name if is_name else None
 
 
-def _checked(pipeline: Description) -> int:
+def _checked(pipeline: Pipeline) -> int:
     from nimbus.definition import InvalidDefinitionError, read_definition
 
     place = pipeline.file.parent / DEFINITION_FILE

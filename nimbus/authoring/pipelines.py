@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from nimbus.authoring.trial import GivenVersion, TaskFunction, Trial
-from datetime import timedelta
 
 MADE_BY = "# Made by python "
 """Prefix of the first line of a definition that a Python file wrote."""
 
 
-class Description:
-    """A pipeline with its tasks. `Pipeline` adds the operations."""
+class Pipeline:
+    """A pipeline. Made by `pipeline`."""
 
     def __init__(
         self, name: str, file: Path, tasks: Sequence[Task[..., Any]], options: Mapping[str, Any]
@@ -66,25 +65,6 @@ class Description:
         elif task.needs:
             said["needs"] = [_name(need) for need in task.needs]
         return {**said, **_plain(task.options)}
-
-
-def _name(need: Task[..., Any] | str) -> str:
-    return need if isinstance(need, str) else need.name
-
-
-def _plain(value: Any) -> Any:
-    """A value in the form of YAML that the definition reads."""
-    if isinstance(value, timedelta):
-        return f"{value.total_seconds():g}s"
-    if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    return value
-
-
-class Pipeline(Description):
-    """A pipeline. Made by `pipeline`."""
 
     def main(self) -> None:
         """The entry point: run the attempt's task; outside an attempt, write `pipeline.yaml` beside the file.
@@ -168,3 +148,18 @@ def pipeline(
         ValueError: two tasks have the same name, or a task needs one that is not in `tasks`.
     """
     return Pipeline(name, Path(file), tasks, options)
+
+
+def _name(need: Task[..., Any] | str) -> str:
+    return need if isinstance(need, str) else need.name
+
+
+def _plain(value: Any) -> Any:
+    """A value in the form of YAML that the definition reads."""
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():g}s"
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return value

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from nimbus import checkpoint
-from nimbus.authoring.pipelines import Description
+from nimbus.authoring.pipelines import Pipeline
 from nimbus.authoring.tasks import Task
 from nimbus.definition import parse_definition
 from nimbus.domain.attempts.slots import End
@@ -81,7 +81,7 @@ class Trial:
 
 
 def try_out(
-    pipeline: Description,
+    pipeline: Pipeline,
     parameters: Mapping[str, Any],
     replace: Mapping[str, TaskFunction],
     *,
@@ -134,7 +134,7 @@ def _without_retries(spec: PipelineSpec) -> PipelineSpec:
     return dataclasses.replace(spec, tasks=tuple(tasks))
 
 
-def _tasks(pipeline: Description, replace: Mapping[str, TaskFunction]) -> dict[str, Task[..., Any]]:
+def _tasks(pipeline: Pipeline, replace: Mapping[str, TaskFunction]) -> dict[str, Task[..., Any]]:
     """The task to call for each name. Raises ValueError if `replace` lacks one."""
     found = {name: task for name, task in pipeline.tasks.items() if task.function is not None}
     waits = {name for name, task in pipeline.tasks.items() if task.kind in ("approval", "wait")}
@@ -156,7 +156,7 @@ def _pass(ctx: TaskContext, *_: str) -> None:
 class _Trying:
     def __init__(
         self,
-        pipeline: Description,
+        pipeline: Pipeline,
         tasks: Mapping[str, Task[..., Any]],
         templates: Templates,
         folder: Path,

@@ -42,7 +42,7 @@ class WorkerInfo:
     newest_schema: int = 1
     """The newest schema that it knows, see `SchedulerInfo.newest_schema`."""
     has_java: bool = True
-    """True when it found Java at its start. Releases without this field do not start without Java."""
+    """True when it found Java at its start."""
     targets: Mapping[str, int] = field(default_factory=dict)
     """Names of the targets where it can run a task's Spark, with the slots of each."""
     submits: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class Assignment:
     release: ReleaseDigest
     run: RunId
     run_number: int = 0
-    """Number of the run, see `nimbus.domain.runs.run_number`; 0: an older release wrote the order."""
+    """Number of the run, see `nimbus.domain.runs.run_number`."""
     task: TaskSpec
     logical_date: datetime
     parameters: Mapping[str, Any] = field(default_factory=dict)

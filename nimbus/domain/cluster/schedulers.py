@@ -88,7 +88,7 @@ class LeaderReport:
     set_aside_count: int = 0
     wanted: tuple[WantedSlots, ...] | None = None
     """What workers must be added for, counted every few seconds. Cut if there are very many kinds.
-    None: not counted since the take-over, or by a release that does not."""
+    None: not counted since the take-over."""
 
 
 class ElectionRole(StrEnum):
@@ -143,7 +143,7 @@ class SchedulerInfo:
     ready: bool = False
     """True when every artifact of every active pipeline is on this disk and verified."""
     lacks: str = ""
-    """Why it is not ready. Empty: it is ready, or its release does not report the reason."""
+    """Why it is not ready. Empty: it is ready."""
     missing: tuple[MissingFile, ...] = ()
     """The first few missing files."""
     missing_count: int = 0
@@ -158,7 +158,7 @@ class SchedulerInfo:
     newest_schema: int = 1
     """The newest cluster schema that it knows, see `nimbus.domain.cluster.schema`."""
     has_sentinel: bool = False
-    """True while its crash sentinel runs. Of a release that does not report it, too, this is False."""
+    """True while its crash sentinel runs."""
     refusals: Mapping[WorkerId, Refusals] = field(default_factory=dict)
     """Leader only: workers that did not start their last attempts. Cut if there are very many."""
     looks: Mapping[str, LastProbe] = field(default_factory=dict)

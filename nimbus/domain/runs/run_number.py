@@ -39,8 +39,8 @@ def write_version(run_number: int, attempt: int) -> int:
     """
     if not run_number:
         raise WriteVersionError(
-            "the run has no number, so its writes cannot be ordered: it was created by an older release, or "
-            "its context was written by hand. Start a new run"
+            "the run has no number, so its writes cannot be ordered: its context was written by hand. Start "
+            "a run"
         )
     if attempt > _ATTEMPTS:
         raise WriteVersionError(
