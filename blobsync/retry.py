@@ -29,7 +29,6 @@ Result = TypeVar("Result")
 WRONG_BYTES_TRIES = 2
 """Number of reads with wrong bytes before a call fails. A retry repairs only damage in transit."""
 WRONG_BYTES = (CorruptBlobError, InvalidLayoutError, InvalidManifestError, InvalidPackError)
-"""The errors that wrong bytes cause."""
 
 
 @dataclass(frozen=True)

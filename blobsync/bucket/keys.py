@@ -23,7 +23,6 @@ HISTORY_ENTRY = re.compile(r"(\d{8}T\d{6}Z)-([0-9a-f]{64})")
 """Time and digest at the end of a key of `history`."""
 
 ROOMS = frozenset({BLOBS, PACKS, RELEASES, REPLICAS, LAYOUTS, PUBLICATIONS, "leases/", "gc/"})
-"""The top-level folders."""
 
 
 def blob(name: str) -> str:

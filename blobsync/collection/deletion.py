@@ -24,7 +24,6 @@ from blobsync.log import LazyLog
 from blobsync.progress import WorkPhase
 
 TTL = timedelta(minutes=10)
-"""Time to live of the lease of a collection."""
 BATCH = 500
 MAX_FAILURES_IN_A_ROW = 20
 """Then the store seems to refuse all deletes, and the rest waits for the next run."""

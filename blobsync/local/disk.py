@@ -18,7 +18,6 @@ from typing import NamedTuple
 from blobsync.errors import LocalStoreError
 
 LOCKED_AT_MOST_S = 30.0
-"""Limit of the wait for the lock of a store."""
 READ_ONLY, READ_ONLY_EXECUTABLE, FOLDER, SEALED_FOLDER = 0o444, 0o555, 0o755, 0o555
 
 _BUFFER_BYTES = 1 << 20

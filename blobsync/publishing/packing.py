@@ -102,7 +102,6 @@ class UploadResult:
     packs: list[Pack] = field(default_factory=list)
     """Packs that were made, also those that the store had already."""
     written: list[Pack] = field(default_factory=list)
-    """Packs that were sent."""
 
 
 class Uploader:

@@ -24,7 +24,6 @@ from blobsync.release.pack import PackTable
 MAX_LAYOUTS = 8
 """Number of the newest releases of the same name whose layouts are read."""
 MAX_TABLES = 512
-"""Limit of packs whose tables are read."""
 PACK_STORED_BYTES = 16 << 20
 """A pack is closed when it has this size as stored, or `PACK_RAW_BYTES` before compression."""
 PACK_RAW_BYTES = 32 << 20

@@ -99,7 +99,6 @@ class Arrival(Enum):
 
     FETCHED = "fetched"
     HERE = "here"
-    """The object was here already."""
     ELSEWHERE = "elsewhere"
     """Another thread or process of this host receives the object now. Ask again soon."""
 

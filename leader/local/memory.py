@@ -18,17 +18,8 @@ from leader.elector import Electable, Guard
 from leader.errors import FencedOutError, ZooKeeperUnavailableError
 from leader.journal import Journal
 from leader.local.zookeeper import MemoryConnection, MemoryZooKeeper
+from leader.protocol import requests as rq
 from leader.protocol.participant import Participant
-from leader.protocol.requests import (
-    OnWatch,
-    Read,
-    Request,
-    Steps,
-    Transaction,
-    TransactionFailedError,
-    Write,
-    drive,
-)
 from leader.protocol.terms import FencingToken
 from leader.runtime.base_elector import BaseElector
 from leader.zookeeper.states import SessionStates
@@ -48,7 +39,7 @@ class MemoryElection:
     """
 
     def __init__(
-        self, *, clock: Clock = boottime, before: Callable[[Request], None] = lambda _request: None
+        self, *, clock: Clock = boottime, before: Callable[[rq.Request], None] = lambda _request: None
     ) -> None:
         self.clock, self._before = clock, before
         self._zookeeper = MemoryZooKeeper(clock)
@@ -60,25 +51,25 @@ class MemoryElection:
         FencedOutError if the term of this token is over.
         """
         try:
-            self.write(Transaction(token.checks()))
-        except TransactionFailedError as exc:
+            self.write(rq.Transaction(token.checks()))
+        except rq.TransactionFailedError as exc:
             raise FencedOutError(path=exc.cause.path, epoch=token.epoch) from exc
 
-    def write(self, request: Write) -> Any:
+    def write(self, request: rq.Write) -> Any:
         """Write without a session, like an operator; see `MemoryZooKeeper.write`."""
         with self._lock:
             return self._zookeeper.write(request)
 
-    def read(self, steps: Steps[T]) -> T:
+    def read(self, steps: rq.Steps[T]) -> T:
         """Run `steps` that only read, without a session. Raises what they raise."""
 
-        def answer(request: Request) -> Any:
-            if not isinstance(request, Read):
+        def answer(request: rq.Request) -> Any:
+            if not isinstance(request, rq.Read):
                 raise TypeError(f"{request} is not a read")
             with self._lock:
                 return self._zookeeper.tree.read(request, lambda _path, _gone: None)
 
-        return drive(steps, answer)
+        return rq.drive(steps, answer)
 
 
 class MemorySession:
@@ -91,13 +82,13 @@ class MemorySession:
 
     def __init__(self, election: MemoryElection) -> None:
         self._election = election
-        self._on_watch: OnWatch = lambda _path, _gone: None
+        self._on_watch: rq.OnWatch = lambda _path, _gone: None
         self._connection: MemoryConnection | None = None
         self._states = SessionStates(_SESSION_TIMEOUT)
         self.liveness = self._states.liveness
         self.add_listener, self.remove_listener = self._states.add, self._states.remove
 
-    def asking(self, on_watch: OnWatch) -> Callable[[Steps[None]], None]:
+    def asking(self, on_watch: rq.OnWatch) -> Callable[[rq.Steps[None]], None]:
         """Set the function to call when a watch fires. Returns the function that runs steps to their end.
 
         Call this before `open`. `on_watch` is called under the election's lock, on any thread: it must only
@@ -130,11 +121,11 @@ class MemorySession:
                 self._states.lost()
                 connection.close()
 
-    def _run(self, steps: Steps[None]) -> None:
+    def _run(self, steps: rq.Steps[None]) -> None:
         """Run `steps` to their end, each request on the session that is then open. Raises what they raise."""
-        drive(steps, self._answer)
+        rq.drive(steps, self._answer)
 
-    def _answer(self, request: Request) -> Any:
+    def _answer(self, request: rq.Request) -> Any:
         with self._election._lock:
             if self._connection is None:
                 raise ZooKeeperUnavailableError("the session is closed")
@@ -193,5 +184,5 @@ class MemoryElector(BaseElector):
         if not self._driver.here:  # else the driver still needs the session, to end the core
             self._session.close()  # deletes the remaining nodes of this participant
 
-    def _read(self, steps: Callable[[], Steps[T]]) -> T:
+    def _read(self, steps: Callable[[], rq.Steps[T]]) -> T:
         return self._election.read(steps())

@@ -14,17 +14,9 @@ from typing import TypeVar
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from leader.errors import LeaderError, RecordError
+from leader.protocol import requests as r
 from leader.protocol.control import Control, Pause, Switchover, decode_control, encode_control
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.requests import (
-    NodeExistsError,
-    NodeMissingError,
-    Steps,
-    VersionMismatchError,
-    create,
-    get_if_there,
-    set_data,
-)
 from leader.protocol.terms import EpochRecord, LeaderInfo
 from leader.protocol.view import ParticipantView, epoch_steps, latches_steps, leader_steps, participants_steps
 from leader.zookeeper.executor import SessionExecutor
@@ -63,7 +55,7 @@ def read_latches(session: ZooKeeperSession, queue: str) -> list[ParticipantView]
     return read(session, lambda: latches_steps(queue))
 
 
-def read(session: ZooKeeperSession, steps: Callable[[], Steps[T]]) -> T:
+def read(session: ZooKeeperSession, steps: Callable[[], r.Steps[T]]) -> T:
     """Run steps that only read, and so may be repeated: three attempts, each request with its own limit."""
     retrying = Retrying(
         retry=retry_if_exception(lambda exc: isinstance(exc, LeaderError) and exc.retryable),
@@ -136,7 +128,7 @@ def pause(session: ZooKeeperSession, root: str, reason: str) -> LeaderInfo:
     """
     paths = ElectionPaths(root)
 
-    def steps() -> Steps[LeaderInfo]:
+    def steps() -> r.Steps[LeaderInfo]:
         leader = yield from _leader(paths)
         wish = Pause(leader.participant.id, reason)
         yield from _change(paths, lambda control: replace(control, pause=wish))
@@ -149,7 +141,7 @@ def resume(session: ZooKeeperSession, root: str) -> bool:
     """End a pause. Returns True if there was one. ZooKeeperUnavailableError."""
     paths = ElectionPaths(root)
 
-    def steps() -> Steps[bool]:
+    def steps() -> r.Steps[bool]:
         control, _ = yield from _control(paths)
         if control.pause is None:  # also before the first election, when the control node has no parent
             return False
@@ -159,7 +151,7 @@ def resume(session: ZooKeeperSession, root: str) -> bool:
     return SessionExecutor(session).run(steps())
 
 
-def _switchover(paths: ElectionPaths, to: str, reason: str, epoch: int | None) -> Steps[LeaderInfo]:
+def _switchover(paths: ElectionPaths, to: str, reason: str, epoch: int | None) -> r.Steps[LeaderInfo]:
     leader = yield from _leader(paths)
     if epoch not in (None, leader.epoch):
         raise NobodyLeadsError(f"epoch {epoch} is over: {leader.participant.id} leads epoch {leader.epoch}")
@@ -180,38 +172,38 @@ def _switchover(paths: ElectionPaths, to: str, reason: str, epoch: int | None) -
     return leader
 
 
-def _abdication(paths: ElectionPaths, reason: str) -> Steps[LeaderInfo]:
+def _abdication(paths: ElectionPaths, reason: str) -> r.Steps[LeaderInfo]:
     leader = yield from _leader(paths)
     wish = Switchover("", leader.epoch, reason)
     yield from _change(paths, lambda control: replace(control, switchover=wish))
     return leader
 
 
-def _leader(paths: ElectionPaths) -> Steps[LeaderInfo]:
+def _leader(paths: ElectionPaths) -> r.Steps[LeaderInfo]:
     leader = yield from leader_steps(paths)
     if leader is None:
         raise NobodyLeadsError(f"there is no leader of {paths.root} now; `doctor` shows the queue and why")
     return leader
 
 
-def _control(paths: ElectionPaths) -> Steps[tuple[Control, int | None]]:
-    found = yield from get_if_there(paths.control)
+def _control(paths: ElectionPaths) -> r.Steps[tuple[Control, int | None]]:
+    found = yield from r.get_if_there(paths.control)
     if found is None:
         return Control(), None
     return decode_control(found[0], paths.control), found[1].version
 
 
-def _change(paths: ElectionPaths, change: Callable[[Control], Control]) -> Steps[Control]:
+def _change(paths: ElectionPaths, change: Callable[[Control], Control]) -> r.Steps[Control]:
     """Change the control node by compare-and-set. Returns what was there before."""
     for _ in range(_WRITE_TRIES):
         before, version = yield from _control(paths)
         data = encode_control(change(before))
         try:
             if version is None:
-                yield from create(paths.control, data)
+                yield from r.create(paths.control, data)
             else:
-                yield from set_data(paths.control, data, version)
-        except (NodeExistsError, NodeMissingError, VersionMismatchError):
+                yield from r.set_data(paths.control, data, version)
+        except (r.NodeExistsError, r.NodeMissingError, r.VersionMismatchError):
             continue
         return before
     raise RecordError(f"{paths.control} was changed by others in each of {_WRITE_TRIES} attempts; try again")

@@ -223,7 +223,6 @@ class Withdrawn:
 
 
 LinkEvent = LinkUp | LinkDown | SessionGone
-"""The session changed its state."""
 
 Answer = (
     Joined | SawSelf | LatchGone | Claimed | Postponed | Barred | Proven | Refused | CallFailed | Withdrawn
