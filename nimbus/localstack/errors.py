@@ -31,7 +31,6 @@ class PortBusyError(LocalStackError):
             f"{what} cannot listen on 127.0.0.1:{port}: another process uses that port. "
             f"Stop it (`ss -ltnp 'sport = :{port}'` names it) or choose another port."
         )
-        self.port = port
 
 
 class ProcessStartError(LocalStackError):
@@ -61,4 +60,3 @@ class StackLockedError(LocalStackError):
             f"a local stack already runs in {folder} (process {pid}). Use that one, stop it with "
             f"`kill {pid}` (it shuts down in order), or start this one in another folder."
         )
-        self.folder, self.pid = folder, pid
