@@ -72,7 +72,6 @@ _CLAIM_PATIENCE_S = 600.0
 _SECRETS_PATIENCE_S = 60.0
 _SAFE = ("https://", "http://127.0.0.1:", "http://localhost:", "http://[::1]:")
 _TICK_S = 0.2
-_KILL_PATIENCE_S = 10.0
 _TEXT = 500
 """Most characters of a reason."""
 SCHEDULERS = "nimbus/schedulers.json"
@@ -152,7 +151,7 @@ class TaskProcess:
     def forget(self) -> None:
         """Remove its short path, and complete its log, after its end and that of its descendants."""
         if self._masked is not None:
-            self._masked.finish(_KILL_PATIENCE_S)
+            self._masked.finish(procfs.KILL_DEADLINE_S)
         drop_short_path(self._work)
 
     def signal(self, number: int) -> None:
@@ -181,7 +180,7 @@ def _lead_group(parent: int) -> None:
 
 
 def _kill_descendants() -> None:
-    procfs.kill_all(partial(procfs.identities, os.getpid()), deadline_s=_KILL_PATIENCE_S)
+    procfs.kill_all(partial(procfs.identities, os.getpid()))
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

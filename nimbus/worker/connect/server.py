@@ -44,7 +44,6 @@ from nimbus.worker.host.files import read_if_there
 from nimbus.worker.host.identity import host_id
 
 _POLL_S = 0.05
-_KILL_DEADLINE_S = 10.0
 _CLOSE_S = 2.0
 
 _log = structlog.get_logger(__name__)
@@ -224,7 +223,7 @@ class LocalServer:
     def _end_exercise(self) -> None:
         if self._exercising is not None:
             self._exercising.kill()
-            self._exercising.wait(_KILL_DEADLINE_S)
+            self._exercising.wait(procfs.KILL_DEADLINE_S)
             self._exercising = None
 
     def _end_unused(self, idle_s: float) -> None:
@@ -243,7 +242,7 @@ class LocalServer:
                 end_server(record.id)
             if child := self._children.pop(folder, None):
                 with suppress(subprocess.TimeoutExpired):
-                    child.wait(_KILL_DEADLINE_S)
+                    child.wait(procfs.KILL_DEADLINE_S)
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -26,8 +26,6 @@ from nimbus.worker.host import procfs
 from nimbus.worker.host.files import read_if_there, write_atomic
 from nimbus.worker.host.identity import host_id
 
-_KILL_DEADLINE_S = 10.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRecord:
@@ -101,7 +99,7 @@ def use(folder: Path) -> int:
 
 def end_server(server: procfs.ProcessId) -> bool:
     """Kill a server and its whole session: programs that its operations started may outlive it."""
-    return procfs.kill_all(partial(procfs.session_of, server), deadline_s=_KILL_DEADLINE_S)
+    return procfs.kill_all(partial(procfs.session_of, server))
 
 
 def is_unused(folder: Path, idle_s: float) -> bool:

@@ -24,7 +24,6 @@ from nimbus.worker.jvm.loan import Loan
 from nimbus.worker.jvm.plan import OWN, jvm_plan, why_not
 from nimbus.worker.settings import RunnerPlan
 
-_KILL_DEADLINE_S = 10.0
 _COLLECT_DEADLINE_S = 2.0
 _POLL_S = 0.005
 
@@ -174,7 +173,7 @@ class DriverProcess:
         """
         self._close_go()
         self.signal(signal.SIGKILL)
-        ended = procfs.kill_all(self._remains, deadline_s=_KILL_DEADLINE_S)
+        ended = procfs.kill_all(self._remains)
         until = time.monotonic() + _COLLECT_DEADLINE_S
         while self.collect() and time.monotonic() < until:
             time.sleep(_POLL_S)  # a killed JVM frees its memory: what it used counts when it is collected
@@ -188,7 +187,7 @@ class DriverProcess:
             if why and not self.jvm.startswith(OWN):
                 self.jvm += f"; not kept: {why}"
         if self._masked is not None:
-            self._masked.finish(_KILL_DEADLINE_S)
+            self._masked.finish(procfs.KILL_DEADLINE_S)
         return ended
 
     def _remains(self) -> list[procfs.ProcessId]:

@@ -17,6 +17,8 @@ from pathlib import Path
 _PROC = Path("/proc")
 _CHILDREN = Path("/proc/thread-self/children")
 _POLL_S = 0.02
+KILL_DEADLINE_S = 10.0
+"""Patience with killed processes."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +218,7 @@ def signal_child(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
-def kill_all(find: Callable[[], list[ProcessId]], *, deadline_s: float) -> bool:
+def kill_all(find: Callable[[], list[ProcessId]], *, deadline_s: float = KILL_DEADLINE_S) -> bool:
     """Kill what `find` returns, repeatedly until none are left, as they may fork; False at the deadline."""
     until = time.monotonic() + deadline_s
     while victims := find():

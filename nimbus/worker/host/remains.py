@@ -15,7 +15,6 @@ EXECUTOR_VARIABLE = "NIMBUS_EXECUTOR_OF"
 """In the environment of an executor; its value is the worker's folder."""
 JVM_KEEPER_VARIABLE = "NIMBUS_JVM_OF"
 """In the environment of a kept JVM and of all processes that it starts, and of its keeper."""
-_KILL_DEADLINE_S = 10.0
 
 
 def jvm_keeper_tag(keeper: ProcessId) -> str:
@@ -39,7 +38,7 @@ def runners(tag: str) -> list[ProcessId]:
 
 def kill_session(leader: ProcessId) -> bool:
     """Kill the remaining processes of the session of a dead runner or executor."""
-    return procfs.kill_all(lambda: _of_session(leader), deadline_s=_KILL_DEADLINE_S)
+    return procfs.kill_all(lambda: _of_session(leader))
 
 
 def kill_jvm_keeper(keeper: ProcessId) -> bool:
@@ -50,7 +49,7 @@ def kill_jvm_keeper(keeper: ProcessId) -> bool:
         tagged = procfs.with_variable(JVM_KEEPER_VARIABLE, jvm_keeper_tag(keeper))
         return [*tagged, *_of_session(keeper), *below]
 
-    return procfs.kill_all(find, deadline_s=_KILL_DEADLINE_S)
+    return procfs.kill_all(find)
 
 
 def kill_tagged(tag: str) -> bool:
@@ -64,7 +63,7 @@ def kill_tagged(tag: str) -> bool:
             return []
         return procfs.with_variable(ATTEMPT_VARIABLE, tag)
 
-    return procfs.kill_all(find, deadline_s=_KILL_DEADLINE_S)
+    return procfs.kill_all(find)
 
 
 def _of_session(leader: ProcessId) -> list[ProcessId]:

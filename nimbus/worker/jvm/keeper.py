@@ -36,7 +36,6 @@ LONGEST = 64 << 10
 OPEN, CLOSE, OVER = b"open", b"close", b"over"
 OPENED, CLEAN = b"opened", b"clean"
 SERVE, IDLE = b"serve", b"idle"
-_KILL_S = 10.0
 _LONGEST_WORDS = 1000
 
 
@@ -70,7 +69,7 @@ def begin(place: Path, control: int) -> int:
         except Exception as exc:  # noqa: BLE001 - whatever it is, the JVM is not to be trusted
             why = f"{type(exc).__name__}: {exc}"
         finally:
-            procfs.kill_all(lambda: procfs.identities(os.getpid()), deadline_s=_KILL_S)
+            procfs.kill_all(lambda: procfs.identities(os.getpid()))
             with suppress(OSError):
                 worker.send(why.encode()[:_LONGEST_WORDS])
     return leave(0)
@@ -152,7 +151,7 @@ class Keeper:
         def others() -> list[ProcessId]:
             return [process for process in procfs.identities(os.getpid()) if process.pid != self._jvm.pid]
 
-        ended = procfs.kill_all(others, deadline_s=_KILL_S)
+        ended = procfs.kill_all(others)
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:  # orphans become children of this process
                 pass

@@ -29,7 +29,6 @@ from nimbus.worker.pool.messages import SendQueue
 from nimbus.worker.pool.zygote import LARGEST_MESSAGE, LARGEST_ORDER
 
 NO_ENV: Mapping[str, str] = MappingProxyType({})
-_KILL_DEADLINE_S = 10.0
 _TOO_SOON_S = 1.0
 """A zygote that ends within this time could not start, so the next one is started after a pause."""
 PRELOAD_WITHIN_S = 60.0
@@ -158,7 +157,7 @@ class Drivers:
     def close(self) -> None:
         """End remaining processes of ended drivers, because no other process will."""
         left = partial(procfs.identities, self._zygote.pid)
-        procfs.kill_all(left, deadline_s=_KILL_DEADLINE_S)
+        procfs.kill_all(left)
 
     def _send(self, *request: str | float | bytes | None) -> None:
         self._outbox.send(marshal.dumps(request))
@@ -198,7 +197,7 @@ class Drivers:
         self._socket.close()
         self._zygote.kill()
         self._zygote.wait()
-        procfs.kill_all(self._remains, deadline_s=_KILL_DEADLINE_S)
+        procfs.kill_all(self._remains)
         if self._preload and not self.are_ready and self._importing not in self._not_preloaded:
             self._leave_out(self._importing, "ended the process that imports it")
         if time.monotonic() - self._started_s < _TOO_SOON_S:
