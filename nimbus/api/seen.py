@@ -128,12 +128,10 @@ class SeenReader:
         ]
 
     def pipeline(self, name: PipelineName) -> PipelineRecord | None:
-        """One pipeline."""
         found = self._all.pipeline(name)
         return None if found is None else next(iter(self._recorded([found])), None)
 
     def pipelines(self) -> tuple[PipelineRecord, ...]:
-        """Those that may be seen."""
         return self._recorded(self._all.pipelines())
 
     def _recorded(self, records: Iterable[PipelineRecord]) -> tuple[PipelineRecord, ...]:
@@ -152,7 +150,6 @@ class SeenReader:
         return self._those(self._all.backfills(), _VIEWER)
 
     def backfill(self, backfill: BackfillId) -> Backfill | None:
-        """One backfill."""
         found = self._all.backfill(backfill)
         return found if found is None or self.may(found.pipeline, _VIEWER) else None
 
@@ -170,13 +167,11 @@ class SeenReader:
         return {name: one for name, one in found.items() if role_of(of(name)).includes(_VIEWER)}
 
     def dataset(self, name: DatasetName) -> Dataset | None:
-        """One dataset."""
         if sees(_VIEWER) or role_of(self.lookups().of_dataset(name)).includes(_VIEWER):
             return self._all.dataset(name)
         return None
 
     def run_list(self) -> Mapping[str, ListedRun]:
-        """Those that may be seen."""
         return self.listed(self._all.run_list())
 
     def listed(self, found: Mapping[str, ListedRun]) -> Mapping[str, ListedRun]:
@@ -187,11 +182,9 @@ class SeenReader:
         return {key: run for key, run in found.items() if role(run.pipeline).includes(_STATUS)}
 
     def runs(self, wanted: Iterable[RunId]) -> Mapping[RunId, Run]:
-        """Those that may be seen."""
         return {run.id: run for run in self.shown(self._all.runs(wanted).values())}
 
     def run(self, run: RunId) -> Run | None:
-        """One run."""
         found = self._all.run(run)
         return None if found is None else next(iter(self.shown([found])), None)
 
@@ -315,7 +308,6 @@ class SeenHistory(_Seen[History]):
         return found if found is None or self._reader.may(found.what.pipeline, _VIEWER) else None
 
     def read(self, run: RunId) -> Run | None:
-        """One finished run."""
         found = self._all.read(run)
         return None if found is None else next(iter(self._reader.shown([found])), None)
 
@@ -368,7 +360,6 @@ class SeenCommands(_Seen[CommandQueue]):
         return None if found is None else next(iter(self._reader.decided([found])), None)
 
     def outcomes(self) -> tuple[CommandOutcome, ...]:
-        """Those that may be seen."""
         return self._reader.decided(self._all.outcomes())
 
     def refused_start(self, run: RunId) -> CommandOutcome | None:
@@ -383,12 +374,10 @@ class SeenLogs(_Seen[LogArchive]):
     def read(
         self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20, kept: KeptLog = KeptLog.LOG
     ) -> bytes:
-        """A piece of a log."""
         _check(self._reader.role_of_run(attempt.run), _LOGS, f"the log of run {attempt.run}")
         return self._all.read(attempt, offset, limit, kept)
 
     def size(self, attempt: AttemptId) -> int:
-        """The size of a log."""
         _check(self._reader.role_of_run(attempt.run), _LOGS, f"the log of run {attempt.run}")
         return self._all.size(attempt)
 

@@ -171,6 +171,8 @@ ACCEPTED_RESPONSES: dict[int | str, dict[str, object]] = {
     202: {"description": "Durable; a leader will decide.", "model": CommandModel},
     409: {"description": "Decided while waiting: refused; `code` has the reason.", "model": ProblemModel},
 }
+ACCEPTED: dict[str, Any] = {"status_code": 202, "responses": ACCEPTED_RESPONSES}
+"""Settings of a route that queues a command."""
 CONDITIONAL: dict[str, Any] = {
     "status_code": 202,
     "responses": {
@@ -190,7 +192,7 @@ CONDITIONAL: dict[str, Any] = {
         ]
     },
 }
-"""Settings of a route whose command can have a condition."""
+"""The same, if the command can have a condition."""
 
 
 async def _submit(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -10,14 +9,10 @@ from itertools import islice
 from nimbus.api import models as m
 from nimbus.api.services import ConfirmedLeader, QueuePlace
 from nimbus.domain.attempts.workers import Refusals, WorkerInfo
-from nimbus.domain.cluster.schedulers import SchedulerInfo, clocks_differ_s, leader_report
-from nimbus.domain.cluster.schema import older_than
-from nimbus.domain.commands import QueuedCommand
+from nimbus.domain.cluster.schedulers import SchedulerInfo
 from nimbus.domain.ids import AttemptId, InvalidNameError, WorkerId
 from nimbus.domain.pipelines.catalog import PipelineRecord
 from nimbus.domain.pipelines.pipeline import PipelineSpec
-from nimbus.domain.runs.run import ListedRun
-from nimbus.domain.starts.places import in_cluster
 
 MAX_ORDERS = 20
 
@@ -47,8 +42,13 @@ def participants_model(
         )
         for name in places.keys() | known.keys()
     ]
-    rows.sort(key=lambda row: (row.queue_position is None, row.queue_position or 0, row.id))
+    rows.sort(key=place_in_queue)
     return m.ParticipantsModel(leader=leader_model(leader, schedulers), participants=rows)
+
+
+def place_in_queue(row: m.ParticipantModel) -> tuple[str | int, ...]:
+    """Sort key: the queue in its order, then schedulers that are not in it."""
+    return row.queue_position is None, row.queue_position or 0, row.id
 
 
 def worker_models(
@@ -103,48 +103,6 @@ def quarantined(schedulers: Iterable[SchedulerInfo]) -> dict[str, str]:
 def refusals(schedulers: Iterable[SchedulerInfo]) -> dict[WorkerId, Refusals]:
     """Workers that did not start their last attempts, as reported by the leader."""
     return {worker: found for info in schedulers for worker, found in info.refusals.items()}
-
-
-def status_model(
-    *,
-    leader: ConfirmedLeader | None,
-    info: SchedulerInfo,
-    schema: int | None,
-    schedulers: Sequence[SchedulerInfo],
-    workers: Sequence[WorkerInfo],
-    busy: Mapping[WorkerId, int],
-    pipelines: Sequence[PipelineRecord],
-    runs: Iterable[ListedRun],
-    max_running: int | None,
-    commands: Sequence[QueuedCommand],
-    succession: str = "",
-) -> m.StatusModel:
-    """The counts of the cluster."""
-    report = leader_report(schedulers)
-    return m.StatusModel(
-        leader=leader_model(leader, schedulers),
-        answered_by=info.id,
-        answered_by_lacks=info.lacks,
-        version=info.version,
-        schedulers=len(schedulers),
-        schedulers_ready=sum(scheduler.ready for scheduler in schedulers),
-        workers=len(workers),
-        slots=sum(worker.slots for worker in workers if not worker.draining),
-        slots_busy=sum(busy.values()),
-        pipelines=dict(Counter(record.state.value for record in pipelines)),
-        runs=dict(Counter(run.state.value for run in runs)),
-        runs_max_running=max_running,
-        clocks_differ_s=clocks_differ_s((*schedulers, *workers)),
-        runs_counted=len(in_cluster(run for run in runs if not run.state.is_final)),
-        commands_waiting=len(commands),
-        quarantined=quarantined(schedulers),
-        set_aside=[m.SetAsideModel.model_validate(one) for one in report.set_aside],
-        set_aside_count=report.set_aside_count,
-        succession=succession,
-        cluster_schema=schema,
-        newest_schema=info.newest_schema,
-        older=list(older_than(info.newest_schema, schedulers, workers)),
-    )
 
 
 def pipeline_summary(record: PipelineRecord, bad: Mapping[str, str]) -> m.PipelineSummaryModel:

@@ -105,16 +105,15 @@ def _nothing(_form: Form) -> None:
     return None
 
 
-def _reason(form: Form) -> dict[str, Any]:
-    return {"reason": _first(form, "reason")}
+def _texts(*names: str) -> Body:
+    return lambda form: {name: _first(form, name) for name in names}
 
 
-def _reason_if_any(form: Form) -> dict[str, Any] | None:
+_reason = _texts("reason")
+
+
+def _reason_if_any(form: Form) -> Any:
     return _reason(form) if _first(form, "reason").strip() else None
-
-
-def _abdication(form: Form) -> dict[str, Any]:
-    return {"reason": _first(form, "reason"), "to": _first(form, "to")}
 
 
 def _rerun(form: Form) -> dict[str, Any]:
@@ -229,6 +228,6 @@ _FORMS: Sequence[tuple[str, str, Body, str | None]] = (
     ("pipelines/{name}/pause", "pipelines/{name}/pause", _nothing, "pipelines/{name}"),
     ("pipelines/{name}/activate", "pipelines/{name}/activate", _release, "pipelines/{name}"),
     ("backfills/{backfill}/{verb}", "backfills/{backfill}/{verb}", _reason_if_any, "backfills/{backfill}"),
-    ("election/abdicate", "cluster/abdicate", _abdication, "election"),
+    ("election/abdicate", "cluster/abdicate", _texts("reason", "to"), "election"),
 )
 """Paths below `/ui`, paths of the API, what is sent, and the page that is shown then: none, the run's."""

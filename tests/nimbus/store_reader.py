@@ -12,7 +12,7 @@ from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.store.cluster import TreeClusterReader
-from nimbus.api.services import ApiServices, ConfirmedLeader
+from nimbus.api.services import ApiServices, ConfirmedLeader, QueuePlace
 from nimbus.domain.attempts.supervision import Timings
 from nimbus.domain.cluster.schedulers import ElectionRole, SchedulerInfo
 from nimbus.domain.ids import HostId
@@ -45,6 +45,15 @@ class _Health:
     def leader(self) -> ConfirmedLeader | None:
         leader = self.said()
         return None if leader is None else ConfirmedLeader(id=leader.id, address=leader.address, epoch=1)
+
+    def info(self) -> SchedulerInfo | None:
+        return self.said()
+
+    def schema(self) -> int | None:
+        return None
+
+    def participants(self) -> tuple[QueuePlace, ...]:
+        return ()
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"no explanation asks for {name}")

@@ -17,7 +17,7 @@ from nimbus.api.requests import Moment, PipelineNameText, RequestBody
 from nimbus.api.routes.pipelines import known_pipeline
 from nimbus.api.seen import lookups
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, CONDITIONAL, Submit, tag_with
+from nimbus.api.submitting import ACCEPTED, CONDITIONAL, Submit, tag_with
 from nimbus.domain.cluster.access import (
     AccessDeniedError,
     AccessGrant,
@@ -251,12 +251,12 @@ def _add_grants(routes: APIRouter, services: ApiServices) -> None:
         """Whether a principal or team has a role on something, and why. Admins may ask about others."""
         return _may(services, who, role, on)
 
-    @routes.post("/grants", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/grants", **ACCEPTED)
     async def grant(body: GrantBody, submit: Submit) -> CommandModel:
         """Give a role on something. Another role of the same principal on the same thing is replaced."""
         return await submit(GrantAccess(who=body.who, role=body.role, on=body.on, reason=body.reason))
 
-    @routes.post("/grants/revoke", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/grants/revoke", **ACCEPTED)
     async def revoke(body: RevokeBody, submit: Submit) -> CommandModel:
         """Take a grant away."""
         return await submit(RevokeAccess(who=body.who, on=body.on, reason=body.reason))

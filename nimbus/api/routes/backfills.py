@@ -22,7 +22,7 @@ from nimbus.api.routes.backfill_plan import (
 )
 from nimbus.api.routes.pipelines import known_pipeline
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, CONDITIONAL, Submit, tag_with
+from nimbus.api.submitting import ACCEPTED, CONDITIONAL, Submit, tag_with
 from nimbus.domain.cluster.revisions import of_backfill
 from nimbus.domain.cluster.schedulers import leader_report
 from nimbus.domain.cluster.settings import why_held
@@ -80,7 +80,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         """Plan a backfill and, on request, backfills of pipelines that wait for its runs. Creates nothing."""
         return plan_of(services, body)
 
-    @routes.post("/backfills", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/backfills", **ACCEPTED)
     async def create(body: NewBackfillBody, submit: Submit) -> CommandModel:
         """Start runs for the dates of a range, a few at a time."""
 

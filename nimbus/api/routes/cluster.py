@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from typing import Any
 
@@ -11,14 +12,17 @@ from pydantic import Field
 from nimbus.api import models as m
 from nimbus.api import views
 from nimbus.api.models import Model, PageModel, of
-from nimbus.api.paging import Key, Paging
+from nimbus.api.paging import Paging
 from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import PipelineNameText, ReasonBody
 from nimbus.api.routes.terms import succession
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
+from nimbus.api.submitting import ACCEPTED, Submit
 from nimbus.domain.cluster.alerts import Alert
+from nimbus.domain.cluster.schedulers import clocks_differ_s, leader_report
+from nimbus.domain.cluster.schema import older_than
 from nimbus.domain.commands import Abdicate
+from nimbus.domain.starts.places import in_cluster
 from nimbus.ports import AlertNotSentError
 
 
@@ -154,26 +158,31 @@ def wanted_slots(services: ApiServices) -> WantedModel:
 
 def cluster_status(services: ApiServices) -> m.StatusModel:
     """The counts of the cluster."""
-    reader = services.reader
-    workers = reader.workers()
-    return views.status_model(
+    reader, info, leader = services.reader, services.health.info(), services.health.leader()
+    schedulers, workers, runs = reader.schedulers(), reader.workers(), reader.run_list().values()
+    busy = views.busy_slots(reader.orders(worker.id for worker in workers), workers)
+    return m.StatusModel.from_records(
+        leader_report(schedulers),
+        info,
+        leader=views.leader_model(leader, schedulers),
+        answered_by=info.id,
+        answered_by_lacks=info.lacks,
+        schedulers=len(schedulers),
+        schedulers_ready=sum(scheduler.ready for scheduler in schedulers),
+        workers=len(workers),
+        slots=sum(worker.slots for worker in workers if not worker.draining),
+        slots_busy=sum(busy.values()),
+        pipelines=Counter(record.state.value for record in reader.pipelines()),
+        runs=Counter(run.state.value for run in runs),
+        runs_max_running=services.max_running,
+        clocks_differ_s=clocks_differ_s((*schedulers, *workers)),
+        runs_counted=len(in_cluster(run for run in runs if not run.state.is_final)),
+        commands_waiting=len(reader.commands()),
+        quarantined=views.quarantined(schedulers),
         succession=succession(services).said,
-        leader=services.health.leader(),
-        info=services.health.info(),
-        schema=services.health.schema(),
-        schedulers=reader.schedulers(),
-        workers=workers,
-        busy=views.busy_slots(reader.orders(worker.id for worker in workers), workers),
-        pipelines=reader.pipelines(),
-        runs=reader.run_list().values(),
-        max_running=services.max_running,
-        commands=reader.commands(),
+        cluster_schema=services.health.schema(),
+        older=older_than(info.newest_schema, schedulers, workers),
     )
-
-
-def _in_queue(row: m.ParticipantModel) -> Key:
-    """Sort key: the queue in its order, then schedulers that are not in it."""
-    return (row.queue_position is None, row.queue_position or 0, row.id)
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:
@@ -192,7 +201,7 @@ def _cluster_routes(services: ApiServices, prefix: str) -> APIRouter:
         """Every scheduler: registration, place in the queue, role, epoch, readiness, and missing files."""
         health = services.health
         found = views.participants_model(health.participants(), services.reader.schedulers(), health.leader())
-        page = paging.page(found.participants, _in_queue)
+        page = paging.page(found.participants, views.place_in_queue)
         return m.ParticipantsModel(leader=found.leader, participants=page.rows, **page.rest)
 
     @routes.get("/leader")
@@ -217,7 +226,7 @@ def _cluster_routes(services: ApiServices, prefix: str) -> APIRouter:
         """Slots that ready tasks lack now, by label and target, and for how long: for autoscalers."""
         return wanted_slots(services)
 
-    @routes.post("/cluster/abdicate", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/cluster/abdicate", **ACCEPTED)
     async def abdicate(body: AbdicationBody, submit: Submit) -> m.CommandModel:
         """Ask the leader to hand over to a named scheduler or to the next one. It then queues again."""
         return await submit(Abdicate(reason=body.reason, to=body.to))

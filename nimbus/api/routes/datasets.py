@@ -16,7 +16,7 @@ from nimbus.api.paging import CursorText, PageQuery, Paging, decoded, encoded, u
 from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import DatasetNameText, NewVersionBody, ReasonBody, WithdrawBody
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
+from nimbus.api.submitting import ACCEPTED, Submit
 from nimbus.domain.commands import PublishDataset, RemoveDataset, WithdrawDataset
 from nimbus.domain.data.datasets import Dataset, first_grant, first_late_from, newest_data, read_grant
 from nimbus.domain.data.publications import MAX_VALUE_BYTES, Change, Partitioning, Table, Version
@@ -177,17 +177,17 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         told = [with_given(services, one) for one in first]
         return found.model_copy(update={"versions": [*told, *rest[len(first) :]]})
 
-    @routes.post("/{name}/versions", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/{name}/versions", **ACCEPTED)
     async def publish(name: DatasetNameText, body: NewVersionBody, submit: Submit) -> CommandModel:
         """Publish a version whose data no task made. Repeat it safely with an `Idempotency-Key`."""
         return await submit(lambda: published(name, body))
 
-    @routes.post("/{name}/remove", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/{name}/remove", **ACCEPTED)
     async def remove(name: DatasetNameText, body: ReasonBody, submit: Submit) -> CommandModel:
         """Remove a dataset with its list of versions. Refused while an active release names it."""
         return await submit(RemoveDataset(dataset=name, reason=body.reason))
 
-    @routes.post("/{name}/withdraw", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/{name}/withdraw", **ACCEPTED)
     async def withdraw(name: DatasetNameText, body: WithdrawBody, submit: Submit) -> CommandModel:
         """Publish the content before the newest version of a partition again."""
         return await submit(WithdrawDataset(dataset=name, **body.model_dump()))

@@ -277,7 +277,6 @@ class _EventStream(StreamingResponse):
         self._leave = partial(hub.leave, listener)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
         try:
             await super().__call__(scope, receive, send)
         finally:

@@ -25,7 +25,7 @@ from nimbus.api.requests import (
 from nimbus.api.routes.access import OwnerText
 from nimbus.api.runs.lookup import read_in_parts
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, CONDITIONAL, Submit, tag_with
+from nimbus.api.submitting import ACCEPTED, CONDITIONAL, Submit, tag_with
 from nimbus.domain.cluster.revisions import of_pool
 from nimbus.domain.cluster.schedulers import LimitUse, TeamUse
 from nimbus.domain.cluster.settings import ALERT_AFTER, LARGEST_WEIGHT, Hold, HoldOf
@@ -165,12 +165,12 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         """Remove a pool. Refused while tasks of live runs need it."""
         return await submit(RemovePool(pool=name))
 
-    @routes.post("/workers/{worker}/cordon", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/workers/{worker}/cordon", **ACCEPTED)
     async def cordon(worker: WorkerIdText, body: CordonBody, submit: Submit) -> CommandModel:
         """Cordon a worker: it gets no new attempts; open ones go on. Kept even while it is not registered."""
         return await submit(CordonWorker(worker=worker, reason=body.reason, drain=body.drain))
 
-    @routes.post("/workers/{worker}/uncordon", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/workers/{worker}/uncordon", **ACCEPTED)
     async def uncordon(worker: WorkerIdText, submit: Submit) -> CommandModel:
         """End the cordon of a worker."""
         return await submit(UncordonWorker(worker=worker))
@@ -211,7 +211,7 @@ def _add_shares_and_holds(routes: APIRouter, services: ApiServices) -> None:
         """Shares of teams: their weights, what they have, and what they get if all want more."""
         return known_shares(services)
 
-    @routes.put("/shares/{team}", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.put("/shares/{team}", **ACCEPTED)
     async def set_share(team: OwnerText, body: ShareBody, submit: Submit) -> CommandModel:
         """Set the weight of a team's share. Nothing that runs is stopped: what ends is given to others."""
         return await submit(SetShare(team=team, weight=body.weight, reason=body.reason))
@@ -231,7 +231,7 @@ def _add_shares_and_holds(routes: APIRouter, services: ApiServices) -> None:
         ]
         return HoldsModel(holds=rows)
 
-    @routes.put("/holds/{hold}", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.put("/holds/{hold}", **ACCEPTED)
     async def set_hold(hold: PipelineNameText, body: HoldBody, submit: Submit) -> CommandModel:
         """Hold starts, or change a hold. What runs goes on; runs that are asked for are queued."""
         held = Hold(
@@ -244,7 +244,7 @@ def _add_shares_and_holds(routes: APIRouter, services: ApiServices) -> None:
         )
         return await submit(SetHold(name=hold, hold=held))
 
-    @routes.delete("/holds/{hold}", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.delete("/holds/{hold}", **ACCEPTED)
     async def end_hold(hold: PipelineNameText, submit: Submit) -> CommandModel:
         """End a hold. What came due is dealt with as the catch-up of each pipeline says."""
         return await submit(SetHold(name=hold, hold=None))

@@ -11,7 +11,7 @@ from nimbus.api.models import CommandModel, Model, of
 from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import PipelineNameText, RequestBody, VariableNameText
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, CONDITIONAL, Submit, tag_with
+from nimbus.api.submitting import ACCEPTED, CONDITIONAL, Submit, tag_with
 from nimbus.config.problems import InvalidDocumentError
 from nimbus.definition.calendar_file import MAX_BYTES as MAX_CALENDAR_BYTES
 from nimbus.definition.calendar_file import parse_calendar
@@ -120,7 +120,7 @@ def _calendar_routes(services: ApiServices, prefix: str) -> APIRouter:
         """All calendars of the cluster, with the pipelines that follow them."""
         return known_calendars(services)
 
-    @routes.put("/calendars/{name}", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.put("/calendars/{name}", **ACCEPTED)
     async def set_calendar(name: PipelineNameText, body: CalendarBody, submit: Submit) -> CommandModel:
         """Set a calendar. Fire times that are not decided yet follow it, in all pipelines that name it."""
         try:
@@ -129,7 +129,7 @@ def _calendar_routes(services: ApiServices, prefix: str) -> APIRouter:
             raise RefusedError("bad_calendar", str(exc)) from exc
         return await submit(SetCalendar(name=name, days=days, reason=body.reason))
 
-    @routes.delete("/calendars/{name}", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.delete("/calendars/{name}", **ACCEPTED)
     async def remove_calendar(name: PipelineNameText, submit: Submit) -> CommandModel:
         """Remove a calendar. Refused while a pipeline follows it."""
         return await submit(SetCalendar(name=name, days=None))

@@ -23,7 +23,7 @@ from nimbus.api.requests import DatasetNameText, NewVersionBody, PipelineNameTex
 from nimbus.api.routes.datasets import published
 from nimbus.api.runs.lookup import refuse_used_id
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit, note_delivery, note_if_match
+from nimbus.api.submitting import ACCEPTED, Submit, note_delivery, note_if_match
 from nimbus.domain.commands import PublishDataset, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import DatasetName, PipelineName
@@ -122,12 +122,12 @@ def router(services: ApiServices) -> APIRouter:
     routes = APIRouter(tags=["webhooks"], prefix="/hooks", dependencies=[Depends(note_if_match)])
     secrets = None if services.hook_secret is None else HookSecrets(services.hook_secret)
 
-    @routes.post("/{pipeline}", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/{pipeline}", **ACCEPTED)
     async def start(pipeline: PipelineNameText, sent: _Sent, submit: Submit) -> CommandModel:
         """Start a run of a pipeline that has a `webhook`. A repeated delivery starts nothing."""
         return await submit(lambda: _start(services, secrets, pipeline, sent))
 
-    @routes.post("/{pipeline}/datasets/{dataset}", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/{pipeline}/datasets/{dataset}", **ACCEPTED)
     async def publish(
         pipeline: PipelineNameText,
         dataset: DatasetNameText,

@@ -27,7 +27,7 @@ from nimbus.api.runs.lookup import find_run, find_run_or_request, refuse_used_id
 from nimbus.api.runs.models import RequestedRunModel
 from nimbus.api.seen import sees_data_of
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
+from nimbus.api.submitting import ACCEPTED, Submit
 from nimbus.domain.commands import DecideApproval, MarkTask, NoteRun, PauseRun, ResumeRun, StartRun, StopRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId
@@ -118,12 +118,12 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     """Build the routes over `services`, below `prefix`."""
     routes = APIRouter(tags=["runs"], prefix=f"{prefix}/runs")
 
-    @routes.post("", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("", **ACCEPTED)
     async def start(body: StartRunBody, submit: Submit) -> CommandModel:
         """Start a run. With the caller's `run_id`, a repeated request starts one run."""
         return await submit(lambda: _start(services, body))
 
-    @routes.post("/{run_id}/stop", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/{run_id}/stop", **ACCEPTED)
     async def stop(run_id: RunIdText, body: ReasonBody, submit: Submit) -> CommandModel:
         """End a run: no new task starts, running tasks are stopped. A pending run does not begin."""
 
@@ -135,22 +135,22 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
         return await submit(made)
 
-    @routes.post("/{run_id}/pause", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/{run_id}/pause", **ACCEPTED)
     async def pause(run_id: RunIdText, submit: Submit) -> CommandModel:
         """Pause a run: no new task starts; running tasks go on, and its deadline still counts."""
         return await submit(lambda: PauseRun(run_id=_live(services, run_id, "pause")))
 
-    @routes.post("/{run_id}/resume", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/{run_id}/resume", **ACCEPTED)
     async def resume(run_id: RunIdText, submit: Submit) -> CommandModel:
         """Resume a paused run."""
         return await submit(lambda: ResumeRun(run_id=_live(services, run_id, "resume")))
 
-    @routes.post("/{run_id}/rerun", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/{run_id}/rerun", **ACCEPTED)
     async def rerun(run_id: RunIdText, body: RerunBody, submit: Submit) -> CommandModel:
         """Repeat an ended run as a new run. Tasks that need not be repeated are reused."""
         return await submit(lambda: _rerun(services, run_id, body))
 
-    @routes.post("/{run_id}/tasks/{task}/mark", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/{run_id}/tasks/{task}/mark", **ACCEPTED)
     async def mark(run_id: RunIdText, task: TaskNameText, body: MarkBody, submit: Submit) -> CommandModel:
         """Set a waiting task to succeeded or skipped without running it."""
 
@@ -160,7 +160,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
         return await submit(made)
 
-    @routes.post("/{run_id}/tasks/{task}/approval", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/{run_id}/tasks/{task}/approval", **ACCEPTED)
     async def approve(
         run_id: RunIdText, task: TaskNameText, body: ApprovalBody, submit: Submit
     ) -> CommandModel:
@@ -173,7 +173,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 
 def _add_note(routes: APIRouter, services: ApiServices) -> None:
-    @routes.put("/{run_id}/note", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.put("/{run_id}/note", **ACCEPTED)
     async def note(run_id: RunIdText, body: NoteBody, submit: Submit) -> CommandModel:
         """Note something about an ended run, such as the cause of its failure. Replaces the note before."""
 

@@ -15,7 +15,7 @@ from nimbus.api.models import CommandModel, Model
 from nimbus.api.requests import BoundText, PipelineNameText, RequestBody, RunIdText
 from nimbus.api.runs.lookup import read_in_parts
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
+from nimbus.api.submitting import ACCEPTED, Submit
 from nimbus.definition.intervals import bound_of
 from nimbus.domain.commands import PurgeRuns
 from nimbus.domain.errors import RefusedError
@@ -91,7 +91,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     """Build the routes over `services`, below `prefix`."""
     routes = APIRouter(tags=["runs"], prefix=prefix)
 
-    @routes.post("/purges", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/purges", **ACCEPTED)
     async def purge(body: NewPurgeBody, submit: Submit) -> CommandModel:
         """Delete parts of ended runs. Once it is accepted, the leader does it within minutes."""
         return await submit(body.command)

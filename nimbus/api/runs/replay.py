@@ -69,7 +69,7 @@ class TimelineModel(PageModel):
     events: list[TimelineEventModel]
 
 
-def children_list(run: Run, task: TaskRun) -> ChildrenListModel:
+def child_models(run: Run, task: TaskRun) -> list[ChildModel]:
     """Every item of a task, with its last child run."""
     spec, children = spec_of(task), task.children
     rows = []
@@ -86,7 +86,7 @@ def children_list(run: Run, task: TaskRun) -> ChildrenListModel:
                 reused_from=run.rerun_of if state is ItemState.SUCCEEDED and not tried else None,
             )
         )
-    return ChildrenListModel(run_id=run.id, task=task.spec.name, children=rows)
+    return rows
 
 
 _ORDER = (
@@ -102,10 +102,9 @@ _ORDER = (
 """The order of events with the same time."""
 
 
-def timeline(run: Run) -> TimelineModel:
+def timeline(run: Run) -> list[TimelineEventModel]:
     """Every event of a run, oldest first."""
-    events = sorted(_events(run), key=key_of)
-    return TimelineModel(run_id=run.id, events=events)
+    return sorted(_events(run), key=key_of)
 
 
 def key_of(event: TimelineEventModel) -> tuple[str | int, ...]:
@@ -185,10 +184,8 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.get("/{run_id}/timeline")
     def events(run_id: RunIdText, paging: Paging) -> TimelineModel:
         """What happened in a run, oldest first."""
-        found = timeline(find_run(services, run_id))
-        page = paging.page(found.events, key_of)
-        update = {"events": page.rows, **page.rest}
-        return found.model_copy(update=update)
+        page = paging.page(timeline(find_run(services, run_id)), key_of)
+        return TimelineModel(run_id=run_id, events=page.rows, **page.rest)
 
     @routes.get("/{run_id}/tasks/{task}/children")
     def children(run_id: RunIdText, task: str, paging: Paging) -> ChildrenListModel:
@@ -200,10 +197,8 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
             raise ObjectNotFoundError(
                 "no_children", f"task {task} of run {run_id} is of type {known.spec.kind}."
             )
-        listed = children_list(found, known)
-        page = paging.page(listed.children, lambda one: (one.index,))
-        update = {"children": page.rows, **page.rest}
-        return listed.model_copy(update=update)
+        page = paging.page(child_models(found, known), lambda one: (one.index,))
+        return ChildrenListModel(run_id=run_id, task=task, children=page.rows, **page.rest)
 
     @routes.get("/{run_id}/replay")
     def replay(
@@ -218,19 +213,12 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
             )
         if at > services.clock.now() and not run.state.is_final:
             raise RefusedError("in_future", f"run {run_id} still lives, and that moment has not come yet.")
-        return _replayed(as_at(run, at), at)
+        then = as_at(run, at)
+        events = [event for event in timeline(then) if event.at <= at]
+        tasks = [_replayed_task(task) for task in in_order(then)]
+        return ReplayModel.from_records(then, run_id=run_id, at=at, tasks=tasks, events=events)
 
     return routes
-
-
-def _replayed(run: Run, at: datetime) -> ReplayModel:
-    return ReplayModel.from_records(
-        run,
-        run_id=run.id,
-        at=at,
-        tasks=[_replayed_task(task) for task in in_order(run)],
-        events=[event for event in timeline(run).events if event.at <= at],
-    )
 
 
 def _replayed_task(task: TaskRun) -> ReplayedTaskModel:

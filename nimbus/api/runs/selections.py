@@ -14,7 +14,7 @@ from nimbus.api.paging import Where
 from nimbus.api.requests import ReasonBody, RequestBody, RunIdText
 from nimbus.api.runs.lookup import MAX_RUNS, list_runs, read_in_parts
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Submit
+from nimbus.api.submitting import ACCEPTED, Submit
 from nimbus.domain.commands import MAX_SELECTED, ActOnSelection
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState
@@ -83,7 +83,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         """What a selection would act on. Send its token with the selection."""
         return selected(services, body)
 
-    @routes.post("", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("", **ACCEPTED)
     async def act(body: ActOnSelectionBody, submit: Submit) -> CommandModel:
         """Do the same with each selected run or pipeline, by a command for each.
 

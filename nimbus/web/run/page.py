@@ -221,7 +221,7 @@ def _panel(
             drawn = gantt.svg(run, model, critical, now, lambda name: tasks_below + segment(name), earlier)
             return {"svg": drawn, "critical": critical, "earlier": earlier, "waits": gantt.WAITS}
         case "events":
-            events = timeline(run).events[::-1]
+            events = timeline(run)[::-1]
             shown = events if asked.everything else events[:MAX_EVENTS]
             return {"events": shown, "left_out": len(events) - len(shown)}
         case "compare":

@@ -19,7 +19,7 @@ from nimbus.api.runs.logs import known_attempt, unstored_log
 from nimbus.api.runs.lookup import FoundRun, find_run, unknown_task
 from nimbus.api.runs.models import TaskModel
 from nimbus.api.runs.outputs import OutputModel
-from nimbus.api.runs.replay import children_list
+from nimbus.api.runs.replay import child_models
 from nimbus.api.runs.routes import list_results, purged_parts, shown_run
 from nimbus.api.services import ApiServices, Releases
 from nimbus.domain.errors import NimbusError
@@ -71,7 +71,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         shown = model.tasks[0]
         log = _log(services, numbers, run, task, attempt) if shown.attempts else None
         has_result = any(tried.has_result for tried in shown.attempts)
-        children = children_list(run, one).children if shown.children is not None else []
+        children = child_models(run, one) if shown.children is not None else []
         about = {
             "past": strip(services, pages, request, run, task),
             "run": model,

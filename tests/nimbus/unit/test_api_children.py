@@ -8,7 +8,7 @@ from typing import Any
 from nimbus.api.explain.queue import QueueView
 from nimbus.api.explain.task import ClusterFacts, why
 from nimbus.api.runs.models import children_model, run_summary
-from nimbus.api.runs.replay import children_list
+from nimbus.api.runs.replay import child_models
 from nimbus.domain.commands import StartRun
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.pipelines.pipeline import Concurrency
@@ -109,17 +109,17 @@ def test_items_are_counted_and_listed_with_their_child_runs() -> None:
     run = stage.run()
 
     counts = children_model(run.tasks[FAN])
-    listed = children_list(run, run.tasks[FAN])
+    listed = child_models(run, run.tasks[FAN])
 
     assert counts is not None
     assert (counts.total, counts.open, counts.failed, counts.waiting) == (3, 2, 1, 0)
-    rows = [(row.item, row.state, row.attempt) for row in listed.children]
+    rows = [(row.item, row.state, row.attempt) for row in listed]
     assert rows == [
         ({"region": "eu"}, "failed", 1),
         ({"region": "us"}, "open", 1),
         ({"region": "asia"}, "open", 1),
     ]
-    assert [row.run for row in listed.children[:2]] == [first.id, second.id]
+    assert [row.run for row in listed[:2]] == [first.id, second.id]
 
 
 def test_task_that_starts_no_child_runs_has_none() -> None:
@@ -151,7 +151,7 @@ def test_reused_item_names_the_run_whose_child_run_succeeded() -> None:
     stage.ask(StartRun(pipeline=PARENT, run_id=RunId("again"), selection=selection))
     run = stage.run("again")
 
-    rows = children_list(run, run.tasks[FAN]).children
+    rows = child_models(run, run.tasks[FAN])
 
     assert [(row.state, row.reused_from) for row in rows] == [
         ("succeeded", "r"),

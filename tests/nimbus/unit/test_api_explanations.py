@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from nimbus.api import views
 from nimbus.api.explain import run as explain_run
 from nimbus.api.explain.run import ExplanationModel, ReasonModel
 from nimbus.api.problems import ObjectNotFoundError
+from nimbus.api.routes.cluster import cluster_status
 from nimbus.api.routes.explanations import explained_pipeline, explained_run
 from nimbus.domain.attempts.slots import ClusterDriver, End, Slots
 from nimbus.domain.attempts.workers import WorkerInfo
@@ -734,21 +734,7 @@ def test_pipeline_explains_one_task_of_a_wide_run_and_counts_the_others(
 
 
 def test_status_names_what_the_leader_has_set_aside() -> None:
-    leader = _set_aside(Key("pipeline", NAME)).leader()
-    assert leader is not None
-
-    status = views.status_model(
-        leader=None,
-        info=leader,
-        schedulers=[leader],
-        workers=(),
-        busy={},
-        pipelines=(),
-        runs=(),
-        max_running=None,
-        commands=(),
-        schema=1,
-    )
+    status = cluster_status(_set_aside(Key("pipeline", NAME)).services())
 
     (one,) = status.set_aside
     assert (one.kind, one.id, one.why) == ("pipeline", NAME, "RuntimeError: boom")
