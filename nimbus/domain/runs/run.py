@@ -213,21 +213,7 @@ class Run(RunHeader):
 
     def listed(self) -> ListedRun:
         """The run as an entry of lists."""
-        return ListedRun(
-            id=self.id,
-            pipeline=self.pipeline,
-            created_at=self.created_at,
-            state=self.state,
-            cause=self.cause,
-            priority=self.priority,
-            parent=self.parent,
-            paused=self.paused,
-            backfill=self.backfill,
-            started_at=self.started_at,
-            finished_at=self.finished_at,
-            selected=self.selected,
-            holds=self.holds,
-        )
+        return ListedRun(**dict(zip(_LISTED_FIELDS, _listed_of(self), strict=True)))
 
     def open_attempts(self) -> tuple[AttemptId, ...]:
         """Ids of all attempts without an END, sorted."""
@@ -240,6 +226,8 @@ class Run(RunHeader):
         )
 
 
+_LISTED_FIELDS = tuple(field.name for field in fields(ListedRun))
+_listed_of = attrgetter(*_LISTED_FIELDS)
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _header_of = attrgetter(*_HEADER_FIELDS)
 _put_header = tuple(getattr(Run, name).__set__ for name in _HEADER_FIELDS)
