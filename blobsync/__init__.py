@@ -170,9 +170,9 @@ def __getattr__(name: str) -> Any:
     """Import a name at its first use."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = found  # so that this is called once for each name
-    return found
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value  # so that this is called once for each name
+    return value
 
 
 def __dir__() -> list[str]:

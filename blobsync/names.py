@@ -117,12 +117,12 @@ def collision(paths: Iterable[str]) -> tuple[str, str] | None:
     return None
 
 
-def _collide(one_folded: str, one: str, other_folded: str, other: str) -> bool:
+def _collide(one_folded: str, name: str, other_folded: str, other: str) -> bool:
     """True if one path is a folder of the other, or both have a folder that is written in two ways."""
     folded = zip(one_folded.split(_SEPARATOR), other_folded.split(_SEPARATOR))
     for depth, (one_segment, other_segment) in enumerate(folded):
         if one_segment != other_segment:
-            return one.split("/", depth)[:depth] != other.split("/", depth)[:depth]
+            return name.split("/", depth)[:depth] != other.split("/", depth)[:depth]
     return True
 
 

@@ -120,21 +120,21 @@ class ProbeReport:
     @property
     def usable(self) -> bool:
         """True if the server has all capabilities that this library needs, and encrypts if asked to."""
-        tested = {found.capability for found in self.findings}
+        tested = {finding.capability for finding in self.findings}
         return all(self.has(capability) for capability in REQUIRED | tested & {Capability.ENCRYPTION})
 
     def has(self, capability: Capability) -> bool:
         """True if the test showed that the server has it."""
-        return any(found.capability is capability and found.holds is True for found in self.findings)
+        return any(finding.capability is capability and finding.holds is True for finding in self.findings)
 
     def lines(self) -> Iterator[str]:
         """For people. Says what each missing capability means."""
         yield f"{self.where}{f' ({self.server})' if self.server else ''}"
-        for found in self.findings:
-            mark = {True: "yes", False: "NO", None: "?"}[found.holds]
-            does, without = _MEANINGS[found.capability]
-            yield f"  {mark:<4}{does} ({found.seen})"
-            if not found.holds:
+        for finding in self.findings:
+            mark = {True: "yes", False: "NO", None: "?"}[finding.holds]
+            does, without = _MEANINGS[finding.capability]
+            yield f"  {mark:<4}{does} ({finding.seen})"
+            if not finding.holds:
                 yield f"      {without}"
         yield (
             "This server can be used." if self.usable else "This server lacks what blobsync needs; see above."
@@ -144,7 +144,7 @@ class ProbeReport:
 
     def as_data(self) -> dict[str, Any]:
         """As dictionaries, lists, strings and numbers, for JSON."""
-        findings = [{**asdict(found), "capability": found.capability.value} for found in self.findings]
+        findings = [{**asdict(finding), "capability": finding.capability.value} for finding in self.findings]
         left_behind = list(self.left_behind)
         return {**asdict(self), "usable": self.usable, "findings": findings, "left_behind": left_behind}
 
@@ -261,8 +261,8 @@ class _Probe:
         return False, "accepted"
 
     def _order(self) -> _Answer:
-        found = self._listed()
-        names = [name for name in found if name in _LISTED]
+        keys = self._listed()
+        names = [name for name in keys if name in _LISTED]
         if sorted(names) != sorted(_LISTED):
             return False, f"gave {names}"
         in_order = names == list(_LISTED)
@@ -326,8 +326,8 @@ class _Probe:
     def _encrypts(self) -> _Answer:
         """True if the server says that it encrypted an object as asked for. It may name the key otherwise."""
         self._put("encrypted")
-        found = self._client.head_object(Bucket=self._config.bucket, Key=f"{self._at}encrypted")
-        said = found.get("ServerSideEncryption")
+        head = self._client.head_object(Bucket=self._config.bucket, Key=f"{self._at}encrypted")
+        said = head.get("ServerSideEncryption")
         return said == self._config.encryption, f"asked for {self._config.encryption}, the object has {said}"
 
     def _clean_up(self) -> tuple[str, ...]:

@@ -89,17 +89,17 @@ def make_elector(kind: str, setup: ElectorSetup) -> Elector:
 def _own(kind: str, setup: ElectorSetup) -> Elector:
     module_name, _, name = kind.partition(":")
     try:
-        found: object = importlib.import_module(module_name)
+        value: object = importlib.import_module(module_name)
         for part in name.split("."):
-            found = getattr(found, part)
+            value = getattr(value, part)
     except (ImportError, AttributeError, ValueError) as exc:
         raise ElectionConfigError(
             f"elector {kind!r} cannot be loaded ({type(exc).__name__}: {exc}); check the spelling, and that "
             f"the module is on Python's path"
         ) from exc
-    if not callable(found):
-        raise ElectionConfigError(f"elector {kind!r} is not callable; it is a {type(found).__name__}")
-    factory: Callable[[ElectorSetup], object] = found
+    if not callable(value):
+        raise ElectionConfigError(f"elector {kind!r} is not callable; it is a {type(value).__name__}")
+    factory: Callable[[ElectorSetup], object] = value
     made = factory(setup)
     if not isinstance(made, Elector):
         raise ElectionConfigError(

@@ -75,11 +75,11 @@ def with_position(record: PipelineRecord, data: bytes | None, place: str) -> Pip
     """
     if data is None:
         return record
-    found = _POSITION.decode(data, place)
+    position = _POSITION.decode(data, place)
     return replace(
         record,
-        schedule_position=found.position,
-        positions=found.named,
-        rewound_from=found.rewound_from,
-        skips=found.skips,
+        schedule_position=position.position,
+        positions=position.named,
+        rewound_from=position.rewound_from,
+        skips=position.skips,
     )

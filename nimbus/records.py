@@ -118,11 +118,11 @@ class RecordCodec(Generic[T]):
 
 def _numbers(spans: Iterable[DataInterval]) -> list[int]:
     """Intervals as microseconds: for each, the time since the end before it, and its length."""
-    found, before = list[int](), _FIRST
+    numbers, before = list[int](), _FIRST
     for span in spans:
-        found += ((span.start - before) // _MICROSECOND, (span.end - span.start) // _MICROSECOND)
+        numbers += ((span.start - before) // _MICROSECOND, (span.end - span.start) // _MICROSECOND)
         before = span.end
-    return found
+    return numbers
 
 
 def _spans(stored: list[int]) -> list[DataInterval]:

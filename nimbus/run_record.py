@@ -148,17 +148,17 @@ class RunNode(NamedTuple):
 
 def head_of(header: bytes, place: str) -> RunNode:
     """Read a run's own node. Raises UnreadableRecordError: it is broken, or of a newer schema."""
-    found = _object(header, place)
-    if found.pop("schema", None) != SCHEMA:
+    fields = _object(header, place)
+    if fields.pop("schema", None) != SCHEMA:
         raise UnreadableRecordError(place, f"not of schema {SCHEMA}, which this version knows; upgrade it")
-    plans, pages, pins = found.get("plan_pieces", 0), found.get("pages", 0), found.get(_PINNED, [])
-    lists = found.get(_LISTS, {})
+    plans, pages, pins = fields.get("plan_pieces", 0), fields.get("pages", 0), fields.get(_PINNED, [])
+    lists = fields.get(_LISTS, {})
     counts = [plans, pages, *(lists.values() if isinstance(lists, dict) else [None])]
     if not (isinstance(pins, list) and all(isinstance(count, int) for count in counts)):
         raise UnreadableRecordError(place, "the number of its pages is no number")
     names = (
         ()
-        if found.keys().isdisjoint(_IN_NODES)
+        if fields.keys().isdisjoint(_IN_NODES)
         else (
             *(f"plan-{n}" for n in range(plans)),
             *(f"tasks-{n}" for n in range(pages)),
@@ -166,7 +166,7 @@ def head_of(header: bytes, place: str) -> RunNode:
             *(f"{LISTS}{task}-{n}" for task, count in lists.items() for n in range(count)),
         )
     )
-    return RunNode(found, names)
+    return RunNode(fields, names)
 
 
 def decode(nodes: Mapping[str, bytes], place: str) -> Run:
@@ -187,15 +187,15 @@ def completed(head: RunNode, nodes: Mapping[str, bytes], place: str) -> Run:
             packed = b"".join(nodes[name] for name in names if name.startswith("plan-"))
             pages = [nodes[name] for name in names if name.startswith("tasks-")]
         plan, fresh = _decode_plan(packed)
-        progress = [found for page in pages for found in json.loads(_unfolded(page))]
+        progress = [row for page in pages for row in json.loads(_unfolded(page))]
         lists = _decoded_lists(nodes, header.pop(_LISTS, {}))
         pins = {
             read: _PINS.validate_python(json.loads(_unfolded(nodes[f"{PINS}{read}"])))  # values may be deep
             for read in header.pop(_PINNED, ())
         }
-        found = _HEADER.validate_python(header | {name: getattr(plan, name) for name in _IN_PLAN})
-        found = replace(found, pins=pins) if pins else found
-        return Run.of(found, fresh.replaced(_begun(found, fresh, progress, lists)))
+        run = _HEADER.validate_python(header | {name: getattr(plan, name) for name in _IN_PLAN})
+        run = replace(run, pins=pins) if pins else run
+        return Run.of(run, fresh.replaced(_begun(run, fresh, progress, lists)))
     except KeyError as exc:
         raise UnreadableRecordError(place, f"its part {exc} is missing") from exc
     except ValidationError as exc:
@@ -212,22 +212,22 @@ def listed(data: bytes, place: str) -> ListedRun:
     if not data.startswith(_BEGINS):
         raise UnreadableRecordError(place, f"not of schema {SCHEMA}, which this version knows; upgrade it")
     try:
-        found = _LISTED.validate_json(data)
+        record = _LISTED.validate_json(data)
     except ValidationError as exc:
         raise UnreadableRecordError.of(place, exc) from exc
     # Times that share one object for UTC are sorted 30 times as fast. A copy of the whole takes 3 us more.
-    object.__setattr__(found, "created_at", found.created_at.astimezone(UTC))
-    return found
+    object.__setattr__(record, "created_at", record.created_at.astimezone(UTC))
+    return record
 
 
 def _object(data: bytes, place: str) -> dict[str, Any]:
     try:
-        found = json.loads(data)
+        document = json.loads(data)
     except ValueError as exc:
         raise UnreadableRecordError(place, f"no JSON object with a schema number ({exc})") from exc
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise UnreadableRecordError(place, "no JSON object with a schema number")
-    return found
+    return document
 
 
 def _header(run: Run) -> bytes:
@@ -253,8 +253,8 @@ def _is_small(run: Run) -> bool:
 
 
 def _plan_of(run: Run) -> bytes:
-    found = _plans.get(run.tasks.plan)
-    if found is None:
+    packed = _plans.get(run.tasks.plan)
+    if packed is None:
         plan = _PlanNode(
             parameters=run.parameters,
             variables=run.variables,
@@ -262,8 +262,8 @@ def _plan_of(run: Run) -> bytes:
             reads=run.reads,
             tasks=tuple(task.spec for task in run.tasks.values()),
         )
-        found = _plans[run.tasks.plan] = zlib.compress(_PLAN.dump_json(plan, exclude_defaults=True))
-    return found
+        packed = _plans[run.tasks.plan] = zlib.compress(_PLAN.dump_json(plan, exclude_defaults=True))
+    return packed
 
 
 def _encode_pins(pins: Mapping[str, tuple[Version, ...]], before: Collection[str]) -> dict[str, bytes]:
@@ -293,19 +293,19 @@ def _encode_lists(run: Run, before: Tasks | None) -> dict[str, bytes]:
     for task, lists in _with_lists(run.tasks, before):
         for number in range(_nodes_of(lists)):
             part = slice(number * ITEMS_IN_NODE, (number + 1) * ITEMS_IN_NODE)
-            found = {name: values[part] for name, values in lists.items()}
-            nodes[f"{LISTS}{task.spec.name}-{number}"] = zlib.compress(json.dumps(found).encode())
+            part_of_lists = {name: values[part] for name, values in lists.items()}
+            nodes[f"{LISTS}{task.spec.name}-{number}"] = zlib.compress(json.dumps(part_of_lists).encode())
     return nodes
 
 
 def _decoded_lists(nodes: Mapping[str, bytes], counts: Mapping[str, int]) -> dict[str, Lists]:
     """The lists of a run by task, from the number of their nodes."""
-    found: dict[str, dict[str, list[Any]]] = {}
+    lists: dict[str, dict[str, list[Any]]] = {}
     for task, count in counts.items():
         for number in range(count):
             for name, values in json.loads(_unfolded(nodes[f"{LISTS}{task}-{number}"])).items():
-                found.setdefault(task, {}).setdefault(name, []).extend(values)
-    return {task: {name: tuple(values) for name, values in lists.items()} for task, lists in found.items()}
+                lists.setdefault(task, {}).setdefault(name, []).extend(values)
+    return {task: {name: tuple(values) for name, values in lists.items()} for task, lists in lists.items()}
 
 
 def _pieces(plan: bytes) -> Iterator[bytes]:
@@ -342,8 +342,8 @@ def _begun(
 ) -> Iterator[TaskRun]:
     """The tasks that are not in their initial states any more."""
     ends = head.is_cleaning_up or head.state.is_ending
-    for new, found in zip(fresh.in_order(), progress, strict=True):
-        task = _TASK.validate_python({**found, "spec": new.spec}) if found else new
+    for new, values in zip(fresh.in_order(), progress, strict=True):
+        task = _TASK.validate_python({**values, "spec": new.spec}) if values else new
         if task.children is not None and new.spec.name in lists:
             task = replace(task, children=replace(task.children, lists=lists[new.spec.name]))
         if ends and task.state is TaskState.WAITING and _never(head, task.spec):
@@ -368,7 +368,7 @@ def _encode_task(task: TaskRun) -> bytes:
 
 def _unfolded(data: bytes) -> bytes:
     unfolding = zlib.decompressobj()
-    found = unfolding.decompress(data, LARGEST_UNFOLDED)
+    unfolded = unfolding.decompress(data, LARGEST_UNFOLDED)
     if not unfolding.eof:
         raise ValueError(f"a part is cut off, or unfolds to more than {LARGEST_UNFOLDED} bytes")
-    return found
+    return unfolded

@@ -134,8 +134,8 @@ class Auditor:
             self._seen[key] = _of_size(key, size, new[key].size_bytes)
         sound = [key for key in new if self._seen[key] is None]
         # Deep checks run one after the other, since each takes memory.
-        found = map(flaw_of, sound) if self._deep else self._side_by_side(flaw_of, sound)
-        for key, flaw in zip(sound, found, strict=True):
+        flaws = map(flaw_of, sound) if self._deep else self._side_by_side(flaw_of, sound)
+        for key, flaw in zip(sound, flaws, strict=True):
             self._seen[key] = flaw
             if not self._deep:
                 self._on_progress(new[key].size_bytes)
@@ -184,9 +184,9 @@ class Auditor:
         return call_retrying(call, self._retry, what="audit", stopping=self._stopping)
 
 
-def _of_size(key: str, found: int | None, size_bytes: int) -> Flaw | None:
-    if found is None:
+def _of_size(key: str, size: int | None, size_bytes: int) -> Flaw | None:
+    if size is None:
         return Flaw(key, Fault.MISSING, "there is no such object")
-    if found != size_bytes:
-        return Flaw(key, Fault.DAMAGED, f"it has {found} bytes, not {size_bytes}")
+    if size != size_bytes:
+        return Flaw(key, Fault.DAMAGED, f"it has {size} bytes, not {size_bytes}")
     return None

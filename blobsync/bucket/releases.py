@@ -156,12 +156,12 @@ def published(store: ObjectStore, name: str) -> list[PublicationMark]:
     _check_name(name)
     prefix = keys.histories(name)
     entries = (keys.HISTORY_ENTRY.fullmatch(info.key.removeprefix(prefix)) for info in store.list(prefix))
-    found = []
+    publications = []
     for entry in entries:
         at = _time(entry[1]) if entry is not None else None
         if entry is not None and at is not None:
-            found.append(PublicationMark(at, entry[2]))
-    return sorted(found, reverse=True)
+            publications.append(PublicationMark(at, entry[2]))
+    return sorted(publications, reverse=True)
 
 
 def _time(stamp: str) -> datetime | None:
@@ -177,10 +177,10 @@ def verified_manifest(data: bytes, name: str, digest: str) -> Manifest:
     CorruptBlobError if its bytes do not match the digest; InvalidManifestError if it is malformed, or of
     another name.
     """
-    found = hashlib.sha256(data).hexdigest()
-    if found != digest:
+    actual = hashlib.sha256(data).hexdigest()
+    if actual != digest:
         raise CorruptBlobError(
-            f"manifest {digest} of {name} has the digest {found}; publish the release again to repair it"
+            f"manifest {digest} of {name} has the digest {actual}; publish the release again to repair it"
         )
     manifest = Manifest.parse(data)
     if manifest.name != name:
@@ -192,8 +192,8 @@ def list_releases(store: ObjectStore, name: str) -> list[str]:
     """Digests of all releases of `name`, sorted by digest."""
     _check_name(name)
     prefix = keys.manifests(name)
-    found = (info.key.removeprefix(prefix).removesuffix(".json") for info in store.list(prefix))
-    return sorted(digest for digest in found if is_digest(digest))
+    digests = (info.key.removeprefix(prefix).removesuffix(".json") for info in store.list(prefix))
+    return sorted(digest for digest in digests if is_digest(digest))
 
 
 def list_names(store: ObjectStore) -> list[str]:

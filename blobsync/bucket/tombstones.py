@@ -120,8 +120,10 @@ def condemned(store: ObjectStore) -> frozenset[str]:
     that is written again is not condemned any more. While the lease is held nothing is deleted anyway; this
     protects a publish that was stopped for longer than its lease. One listing, and in most cases one read.
     """
-    found = (stored.tombstone for stored in tombstones(store))
-    return frozenset(item.key for tombstone in found if tombstone is not None for item in tombstone.condemned)
+    documents = (stored.tombstone for stored in tombstones(store))
+    return frozenset(
+        item.key for tombstone in documents if tombstone is not None for item in tombstone.condemned
+    )
 
 
 def _entry(item: Any) -> Condemned:

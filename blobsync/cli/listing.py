@@ -31,9 +31,9 @@ def ls(setting: Setting, release: str | None) -> None:
         setting.say(_data(manifest), _files(manifest))
     elif not setting.means_bucket:
         with setting.store() as local:
-            found = [ref for ref in local.releases() if release in {None, f"{ref.name}@"}]
-        data = [{"name": ref.name, "digest": ref.digest} for ref in found]
-        setting.say({"releases": data}, "\n".join(f"{ref.name}@{ref.digest}" for ref in found))
+            refs = [ref for ref in local.releases() if release in {None, f"{ref.name}@"}]
+        data = [{"name": ref.name, "digest": ref.digest} for ref in refs]
+        setting.say({"releases": data}, "\n".join(f"{ref.name}@{ref.digest}" for ref in refs))
     else:
         with setting.bucket() as store:
             _list_bucket(setting, store, release)

@@ -119,7 +119,7 @@ _OPTIONS = {
 
 def in_options(message: str) -> str:
     """Replace the names of parameters in an error of the library by the names of options."""
-    return re.sub(r"\b[a-z]+_[a-z_]+\b", lambda found: _OPTIONS.get(found[0], found[0]), message)
+    return re.sub(r"\b[a-z]+_[a-z_]+\b", lambda match: _OPTIONS.get(match[0], match[0]), message)
 
 
 def fail(error: BlobSyncError) -> NoReturn:

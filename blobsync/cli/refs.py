@@ -71,11 +71,11 @@ def _parts(text: str) -> tuple[str, str]:
 
 
 def _one(text: str, name: str, digits: str, digests: Iterable[str]) -> ReleaseRef:
-    found = sorted(digest for digest in digests if digest.startswith(digits))
-    if not found:
+    matches = sorted(digest for digest in digests if digest.startswith(digits))
+    if not matches:
         raise ReleaseAbsentError(f"there is no release {text}")
-    if len(found) > 1:
+    if len(matches) > 1:
         raise BlobSyncConfigError(
-            f"{text} may be {', '.join(digest[:12] for digest in found)}; give more digits"
+            f"{text} may be {', '.join(digest[:12] for digest in matches)}; give more digits"
         )
-    return ReleaseRef(name, found[0])
+    return ReleaseRef(name, matches[0])

@@ -70,8 +70,8 @@ def sync(
         syncer.start()
         try:
             syncer.want(wanted)
-            found = _await(syncer, wanted, changed, until)
-            states = [found.releases.get(ref) or _not_begun(ref) for ref in wanted]
+            readiness = _await(syncer, wanted, changed, until)
+            states = [readiness.releases.get(ref) or _not_begun(ref) for ref in wanted]
             is_ready = all(state.state is ReleaseState.READY for state in states)
             trees = {str(ref): str(local.materialise(ref)) for ref in wanted if tree and is_ready}
         finally:
@@ -80,7 +80,7 @@ def sync(
     lines += [f"{ref} is at {path}" for ref, path in trees.items()]
     data = [_data(state) | ({"tree": trees[str(state.ref)]} if trees else {}) for state in states]
     setting.say({"releases": data}, "\n".join(lines))
-    return BlobsyncExit.OK if is_ready else _worst(states, found.disk)
+    return BlobsyncExit.OK if is_ready else _worst(states, readiness.disk)
 
 
 @command_of(main)
@@ -98,12 +98,12 @@ def status(setting: Setting, release: tuple[str, ...]) -> int:
     rows = [("release", "files", "bytes", "missing")]
     rows += [
         (
-            f"{one['name']}@{one['digest'][:12]}",
-            str(one["files"]),
-            size(one["size_bytes"]),
-            str(one["missing"]) if one["kept"] else DAMAGED_RELEASE,
+            f"{row['name']}@{row['digest'][:12]}",
+            str(row["files"]),
+            size(row["size_bytes"]),
+            str(row["missing"]) if row["kept"] else DAMAGED_RELEASE,
         )
-        for ref, one in zip(wanted, data, strict=True)
+        for ref, row in zip(wanted, data, strict=True)
     ]
     setting.say({"releases": data, "disk": {"ok": disk.ok, "reason": disk.reason}}, table(rows))
     return (
@@ -119,11 +119,11 @@ def _await(syncer: Syncer, wanted: list[ReleaseRef], changed: threading.Event, u
     with bars() as show:
         while True:
             changed.clear()
-            found = syncer.readiness()
-            known = all(ref in found.releases for ref in wanted)
-            if (known and (found.all_ready or _hopeless(found))) or time.monotonic() >= until:
-                return found
-            _print_reasons(found, printed)
+            readiness = syncer.readiness()
+            known = all(ref in readiness.releases for ref in wanted)
+            if (known and (readiness.all_ready or _hopeless(readiness))) or time.monotonic() >= until:
+                return readiness
+            _print_reasons(readiness, printed)
             progress = syncer.progress()
             show("syncing", progress.done_bytes, progress.total_bytes)
             left_s = until - time.monotonic()
@@ -135,21 +135,23 @@ def _not_begun(ref: ReleaseRef) -> ReleaseReadiness:
     return ReleaseReadiness(ref, ReleaseState.SYNCING, reason=reason)
 
 
-def _print_reasons(found: Readiness, printed: set[str]) -> None:
+def _print_reasons(readiness: Readiness, printed: set[str]) -> None:
     """Print each reason for which the bucket or the disk cannot be used, once."""
-    for release in found.releases.values():
+    for release in readiness.releases.values():
         if release.state is ReleaseState.UNAVAILABLE and release.reason not in printed:
             printed.add(release.reason)
             click.echo(f"{release.ref}: {release.reason}; retrying", err=True)
-    if not found.disk.ok and found.disk.condition not in printed:  # its reason names one of many objects
-        printed.add(found.disk.condition)
-        click.echo(found.disk.reason, err=True)
+    if (
+        not readiness.disk.ok and readiness.disk.condition not in printed
+    ):  # its reason names one of many objects
+        printed.add(readiness.disk.condition)
+        click.echo(readiness.disk.reason, err=True)
 
 
-def _hopeless(found: Readiness) -> bool:
+def _hopeless(readiness: Readiness) -> bool:
     """True if no release that is not ready can become ready."""
     lost = {ReleaseState.ABSENT, ReleaseState.CORRUPT, ReleaseState.READY}
-    return all(release.state in lost for release in found.releases.values())
+    return all(release.state in lost for release in readiness.releases.values())
 
 
 def _worst(states: list[ReleaseReadiness], disk: DiskState) -> int:

@@ -61,7 +61,7 @@ def _verify_store(setting: Setting, release: tuple[str, ...], rate: float | None
     with setting.store() as local:
         wanted = [refs.in_store(local, text) for text in release] or local.releases()
         with bars() as show:
-            found = {ref: _verify_kept(local, ref, show, rate) for ref in wanted}
+            releases = {ref: _verify_kept(local, ref, show, rate) for ref in wanted}
     data = [
         {
             "name": ref.name,
@@ -69,10 +69,10 @@ def _verify_store(setting: Setting, release: tuple[str, ...], rate: float | None
             "kept": missing is not None,
             "damaged": [] if missing is None else [item.path for item in missing.artifacts],
         }
-        for ref, missing in found.items()
+        for ref, missing in releases.items()
     ]
-    lines = [f"{ref}: {_verdict(missing)}" for ref, missing in found.items()]
-    damaged = any(missing is None or missing for missing in found.values())
+    lines = [f"{ref}: {_verdict(missing)}" for ref, missing in releases.items()]
+    damaged = any(missing is None or missing for missing in releases.values())
     if damaged:
         lines.append("`sync` fetches what is damaged or missing")
     setting.say({"releases": data}, "\n".join(lines))
@@ -101,14 +101,14 @@ def _verify_bucket(setting: Setting, release: tuple[str, ...], rate: float | Non
         wanted = [refs.in_bucket(store, text) for text in release] or list(_all(store))
         on_progress = _meter(show, 0, rate if deep else None)
         auditor = Auditor(store, retry=setting.retry, deep=deep, on_progress=on_progress)
-        found = [auditor.audit(ref) for ref in wanted]
-    lines = [line for audit in found for line in _lines(audit)]
-    if any(audit.flaws for audit in found):
+        audits = [auditor.audit(ref) for ref in wanted]
+    lines = [line for audit in audits for line in _lines(audit)]
+    if any(audit.flaws for audit in audits):
         lines.append("repair it with `publish --repair` of the same files")
-    setting.say({"deep": deep, "releases": [_data(audit) for audit in found]}, "\n".join(lines))
-    if any(audit.is_absent for audit in found):
+    setting.say({"deep": deep, "releases": [_data(audit) for audit in audits]}, "\n".join(lines))
+    if any(audit.is_absent for audit in audits):
         return BlobsyncExit.NOT_FOUND
-    return BlobsyncExit.PROBLEM if any(audit.flaws for audit in found) else BlobsyncExit.OK
+    return BlobsyncExit.PROBLEM if any(audit.flaws for audit in audits) else BlobsyncExit.OK
 
 
 def _all(store: ObjectStore) -> Iterator[ReleaseRef]:

@@ -89,7 +89,7 @@ class _Visible:
 
 
 def roots(
-    found: Inventory, wanted: Set[ReleaseRef], leased: Set[str], now: datetime, policy: CollectionPolicy
+    inventory: Inventory, wanted: Set[ReleaseRef], leased: Set[str], now: datetime, policy: CollectionPolicy
 ) -> dict[ReleaseRef, Reason]:
     """Choose the releases that are kept.
 
@@ -97,7 +97,7 @@ def roots(
     the newest by the store's clock and, since a bucket may have been copied, by the publishers' clocks too.
     `leased` are the names that are being published now.
     """
-    visible = _visible(found)
+    visible = _visible(inventory)
     chosen = dict.fromkeys(wanted, Reason.WANTED)
     for ref in visible:
         if ref.name in leased:
@@ -110,9 +110,9 @@ def roots(
     return chosen
 
 
-def _visible(found: Inventory) -> Mapping[ReleaseRef, _Visible]:
-    visible = {item.ref: _Visible(item.info.modified) for item in found.of_kind(Kind.RELEASE) if item.ref}
-    for entry in found.of_kind(Kind.HISTORY):
+def _visible(inventory: Inventory) -> Mapping[ReleaseRef, _Visible]:
+    visible = {item.ref: _Visible(item.info.modified) for item in inventory.of_kind(Kind.RELEASE) if item.ref}
+    for entry in inventory.of_kind(Kind.HISTORY):
         # An entry without a manifest is of a publish that runs, or did not finish.
         release = visible.get(entry.ref) if entry.ref else None
         if release is not None:
@@ -196,7 +196,7 @@ def standing(stored: Sequence[StoredTombstone], now: Now) -> Standing:
 
 
 def decide(
-    found: Inventory,
+    inventory: Inventory,
     needed: Mapping[str, Reason],
     earlier: Mapping[str, Condemned],
     now: datetime,
@@ -216,7 +216,7 @@ def decide(
     def keep(item: Found, reason: Reason) -> None:
         kept[item.kind][reason] = kept[item.kind][reason].plus(item.info.size_bytes)
 
-    for key, item in found.objects.items():
+    for key, item in inventory.objects.items():
         reason = needed.get(key)
         if reason is not None:
             keep(item, reason)
@@ -242,7 +242,7 @@ def decide(
 
 
 def releases_in_grace(
-    found: Inventory,
+    inventory: Inventory,
     kept: Set[ReleaseRef],
     earlier: Mapping[str, Condemned],
     now: datetime,
@@ -250,7 +250,7 @@ def releases_in_grace(
 ) -> list[ReleaseRef]:
     """The visible releases that are not kept, and are not due yet."""
     in_grace = []
-    for item in found.of_kind(Kind.RELEASE):
+    for item in inventory.of_kind(Kind.RELEASE):
         mark = _mark(item, earlier)
         if (
             item.ref is not None
@@ -291,9 +291,9 @@ def _trouble(modified: datetime, tombstone: Tombstone, now: Now) -> str:
     return ""
 
 
-def _both(one: Mapping[str, Condemned], other: Mapping[str, Condemned]) -> dict[str, Condemned]:
+def _both(condemned: Mapping[str, Condemned], other: Mapping[str, Condemned]) -> dict[str, Condemned]:
     merged = {}
-    for key, mine in one.items():
+    for key, mine in condemned.items():
         theirs = other.get(key)
         if theirs is not None and (mine.size_bytes, mine.modified) == (theirs.size_bytes, theirs.modified):
             merged[key] = max(mine, theirs, key=lambda item: item.since)

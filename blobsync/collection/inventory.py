@@ -70,11 +70,11 @@ class Inventory:
 
     def of_kind(self, kind: Kind) -> Iterable[Found]:
         """All objects of one kind."""
-        return (found for found in self.objects.values() if found.kind is kind)
+        return (item for item in self.objects.values() if item.kind is kind)
 
     def total(self) -> Tally:
         """Tally of all objects that this library made, without leases."""
-        counted = [found.info.size_bytes for found in self.objects.values() if found.kind is not Kind.LEASE]
+        counted = [item.info.size_bytes for item in self.objects.values() if item.kind is not Kind.LEASE]
         return Tally(len(counted), sum(counted))
 
 
@@ -91,9 +91,9 @@ def inventory(listing: Iterable[ObjectInfo]) -> Inventory:
                 f"was deleted. Find out with `probe` what the server does"
             )
         last = encoded
-        found = known(info)
-        if found is not None:
-            objects[info.key] = found
+        inventory = known(info)
+        if inventory is not None:
+            objects[info.key] = inventory
         elif info.key != keys.COLLECTION_CLOCK and not is_tombstone(info.key):
             foreign = foreign.plus(info.size_bytes)
     return Inventory(objects, foreign)
@@ -186,22 +186,22 @@ class CollectionStore(PatientStore):
                 yield info
             self.tell(WorkPhase.LISTING, count, count)
 
-        found = self.call(lambda store: inventory(watched(store)), "list everything")
+        listed = self.call(lambda store: inventory(watched(store)), "list everything")
         self._refuse_early_end(last, began)
         published = {
-            keys.manifest(item.ref.name, item.ref.digest) for item in found.of_kind(Kind.HISTORY) if item.ref
+            keys.manifest(item.ref.name, item.ref.digest) for item in listed.of_kind(Kind.HISTORY) if item.ref
         }
-        self.missing(found, published, began)
-        return found
+        self.missing(listed, published, began)
+        return listed
 
-    def missing(self, found: Inventory, needed: Iterable[str], began: datetime) -> list[str]:
+    def missing(self, inventory: Inventory, needed: Iterable[str], began: datetime) -> list[str]:
         """The keys of `needed` that are not in the store.
 
         They must be in the listing `found`, or newer than `began`, a time before it by the store's clock.
         GcRefusedError if one is older and not in the listing, so that it is not complete.
         """
         absent = []
-        for key in sorted(set(needed) - found.objects.keys()):
+        for key in sorted(set(needed) - inventory.objects.keys()):
             written = self.written(key)
             if written is None:
                 absent.append(key)

@@ -50,7 +50,7 @@ class Reach:
         self._contents: dict[ReleaseRef, _Content] = {}
 
     def needed(
-        self, roots: Mapping[ReleaseRef, Reason], found: Inventory, on_progress: Callable[[], None]
+        self, roots: Mapping[ReleaseRef, Reason], inventory: Inventory, on_progress: Callable[[], None]
     ) -> dict[str, Reason]:
         """Keys of all objects that kept releases need, each with the first reason.
 
@@ -75,7 +75,7 @@ class Reach:
                 self._store.tell(WorkPhase.READING, done + 1, len(ordered))
                 for key in own:
                     needed.setdefault(key, roots[ref])
-        for entry in found.of_kind(Kind.HISTORY):
+        for entry in inventory.of_kind(Kind.HISTORY):
             if entry.ref is not None and entry.ref in roots:
                 needed.setdefault(entry.info.key, roots[entry.ref])
         return needed
@@ -90,12 +90,12 @@ class Reach:
                 _log.warning("collection_cannot_read_release", release=str(ref), error=str(exc))
                 return frozenset()
 
-        found: set[str] = set()
+        keys: set[str] = set()
         with closing(_side_by_side(own, refs)) as parts:
             for _, part in parts:
                 on_progress()
-                found |= part
-        return frozenset(found)
+                keys |= part
+        return frozenset(keys)
 
     def of(self, ref: ReleaseRef) -> frozenset[str]:
         """Keys of manifest, layout, packs and large blobs of a release.

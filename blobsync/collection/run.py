@@ -129,16 +129,18 @@ class CollectionRun:
     def _plan(
         self, earlier: Standing, publishers: list[LiveLease], now: datetime, on_progress: Callable[[], None]
     ) -> CollectionPlan:
-        found = self._store.list_all(now, on_progress)
+        inventory = self._store.list_all(now, on_progress)
         leased = {item.lease.subject for item in publishers if item.lease is not None}
-        kept = roots(found, self._keep, leased, now, self._policy)
-        needed = self._reach.needed(kept, found, on_progress)
-        missing = self._store.missing(found, needed, now)
+        kept = roots(inventory, self._keep, leased, now, self._policy)
+        needed = self._reach.needed(kept, inventory, on_progress)
+        missing = self._store.missing(inventory, needed, now)
         marks = earlier.condemned
         in_grace = self._reach.in_grace(
-            releases_in_grace(found, kept.keys(), marks, now, self._policy), on_progress
+            releases_in_grace(inventory, kept.keys(), marks, now, self._policy), on_progress
         )
-        return CollectionPlan(found, decide(found, needed, marks, now, self._policy, in_grace), missing)
+        return CollectionPlan(
+            inventory, decide(inventory, needed, marks, now, self._policy, in_grace), missing
+        )
 
     def _refuse_too_much(self, due: tuple[Found, ...]) -> None:
         done, more = self.deletion.total, counted(due)

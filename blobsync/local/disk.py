@@ -39,18 +39,18 @@ class FileIdentity(NamedTuple):
     inode: int
 
 
-def identity(found: os.stat_result) -> FileIdentity:
+def identity(stat: os.stat_result) -> FileIdentity:
     """Identity of a file, from its `stat` result."""
-    return FileIdentity(found.st_size, found.st_mtime_ns, found.st_ino)
+    return FileIdentity(stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
 
 def regular(path: str | Path) -> os.stat_result | None:
     """`lstat` of a regular file; None: it does not exist, or is no regular file."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return found if stat.S_ISREG(found.st_mode) else None
+    return status if stat.S_ISREG(status.st_mode) else None
 
 
 @contextmanager
@@ -106,10 +106,10 @@ def write_new(folder: int, path: str, data: memoryview, mode: int) -> FileIdenti
         left = data
         while left:
             left = left[os.write(fd, left) :]
-        found = os.fstat(fd)
-        if found.st_mode & 0o777 != mode:  # a umask
+        stat = os.fstat(fd)
+        if stat.st_mode & 0o777 != mode:  # a umask
             os.fchmod(fd, mode)
-        return identity(found)
+        return identity(stat)
     finally:
         os.close(fd)
 
@@ -178,8 +178,8 @@ def _try_to_lock(fd: int) -> bool:
 
 def free_bytes(path: Path) -> int:
     """Free bytes for this user on the file system of `path`."""
-    found = os.statvfs(path)
-    return found.f_bavail * found.f_frsize
+    stat = os.statvfs(path)
+    return stat.f_bavail * stat.f_frsize
 
 
 def start_writing(fd: int, start: int, size_bytes: int) -> None:

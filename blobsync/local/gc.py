@@ -267,18 +267,18 @@ def _all(root: Path, paths: Iterable[Path]) -> list[_Collectable]:
 
 def _found(root: Path, path: Path) -> _Collectable | None:
     try:
-        found = path.lstat()
+        stat = path.lstat()
     except FileNotFoundError:  # a download that has just been finished
         return None
-    place, size_bytes = path.relative_to(root).as_posix(), found.st_size
+    place, size_bytes = path.relative_to(root).as_posix(), stat.st_size
     if _is_partial(root, path):  # it may have reserved space beyond its length
-        size_bytes = max(size_bytes, found.st_blocks * 512)
-    return _Collectable(place, size_bytes, f"{place} {found.st_mtime_ns}")
+        size_bytes = max(size_bytes, stat.st_blocks * 512)
+    return _Collectable(place, size_bytes, f"{place} {stat.st_mtime_ns}")
 
 
 def _is_unchanged(root: Path, item: _Collectable) -> bool:
-    found = _found(root, root / item.place)
-    return found is not None and found.state == item.state
+    identity = _found(root, root / item.place)
+    return identity is not None and identity.state == item.state
 
 
 def _is_partial(root: Path, path: Path) -> bool:
@@ -300,6 +300,6 @@ def _tree_size(folder: Path) -> int:
     for below, _, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(FileNotFoundError):  # another process replaces the tree
-                found = Path(below, name).lstat()
-                total += found.st_size if found.st_nlink == 1 else 0
+                stat = Path(below, name).lstat()
+                total += stat.st_size if stat.st_nlink == 1 else 0
     return total

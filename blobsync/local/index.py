@@ -40,20 +40,20 @@ class VerifiedIndex:
             with contextlib.suppress(OSError):  # a full disk: the old file still works
                 self._compact()
 
-    def digest(self, place: str, found: FileIdentity) -> str | None:
+    def digest(self, place: str, identity: FileIdentity) -> str | None:
         """Digest of the file at `place`, if it is still the one that was hashed."""
         known = self._known.get(place)
-        if known is None or known[0] != found:
+        if known is None or known[0] != identity:
             with self._lock:
                 self._catch_up()
             known = self._known.get(place)
-        return known[1] if known is not None and known[0] == found else None
+        return known[1] if known is not None and known[0] == identity else None
 
-    def verified(self, place: str, found: FileIdentity, digest: str) -> None:
+    def verified(self, place: str, identity: FileIdentity, digest: str) -> None:
         """Note that this process hashed or wrote the file, and that it is on the disk."""
         with self._lock:
-            self._known[place] = (found, digest)
-            self._append(_line(place, found, digest))
+            self._known[place] = (identity, digest)
+            self._append(_line(place, identity, digest))
 
     def forget(self, place: str) -> None:
         """Require this and other processes to hash the file before it counts again."""
@@ -97,11 +97,11 @@ class VerifiedIndex:
             self._lines += 1
             entry = _parsed(line)
             if entry is not None:
-                place, found, digest = entry
-                if found == _GONE:
+                place, identity, digest = entry
+                if identity == _GONE:
                     self._known.pop(place, None)
                 else:
-                    self._known[place] = (found, digest)
+                    self._known[place] = (identity, digest)
 
     def _append(self, line: bytes) -> None:
         if self._fd is None:
@@ -123,8 +123,8 @@ class VerifiedIndex:
         self._open()
 
 
-def _line(place: str, found: FileIdentity, digest: str) -> bytes:
-    words = f"{found.size_bytes} {found.mtime_ns} {found.inode} {digest} {place}".encode()
+def _line(place: str, identity: FileIdentity, digest: str) -> bytes:
+    words = f"{identity.size_bytes} {identity.mtime_ns} {identity.inode} {digest} {place}".encode()
     return b"%08x %s\n" % (zlib.crc32(words), words)
 
 

@@ -59,8 +59,8 @@ class ObjectFiles:
 
     def file_identity(self, item: StoredObject) -> FileIdentity | None:
         """Identity of the object's file, which is not read; None: there is no file."""
-        found = regular(self.path(item))
-        return None if found is None else identity(found)
+        stat = regular(self.path(item))
+        return None if stat is None else identity(stat)
 
     def has(self, item: StoredObject) -> bool:
         """True if it is here and verified. Hashes it if its file is not the one that was verified.
@@ -68,11 +68,11 @@ class ObjectFiles:
         A file whose bytes do not fit its name goes to quarantine. If the bytes fit the name and only the size
         differs from that of `item`, `item` is wrong, and the file stays.
         """
-        found = self.file_identity(item)
-        if found is None:
+        identity = self.file_identity(item)
+        if identity is None:
             return False
-        if self._is_known(item, self._digest(item, found)):
-            return found.size_bytes == item.size_bytes
+        if self._is_known(item, self._digest(item, identity)):
+            return identity.size_bytes == item.size_bytes
         return self.check(item)
 
     def sound(self, item: StoredObject) -> bool:
@@ -85,8 +85,8 @@ class ObjectFiles:
             return False
         if isinstance(item, Pack) or not (item.chunks and self.also_sha256):
             return True
-        found = self.file_identity(item)
-        digest = None if found is None else self._digest(item, found)
+        identity = self.file_identity(item)
+        digest = None if identity is None else self._digest(item, identity)
         if digest is None:  # another process has just replaced the file
             return False
         _, _, sha256 = digest.partition("+")
@@ -139,16 +139,16 @@ class ObjectFiles:
             self.note_verified(item, before, sha256)
         return unchanged and named == item
 
-    def _was_whole(self, pack: Pack, found: FileIdentity) -> bool:
+    def _was_whole(self, pack: Pack, identity: FileIdentity) -> bool:
         """True if each member of this file was hashed before: then equal bytes have equal members.
 
         Always False with `also_sha256`: there BLAKE3 does not replace SHA-256.
         """
-        return self._digest(pack, found) == pack.name and not self.also_sha256
+        return self._digest(pack, identity) == pack.name and not self.also_sha256
 
-    def _digest(self, item: StoredObject, found: FileIdentity) -> str | None:
+    def _digest(self, item: StoredObject, identity: FileIdentity) -> str | None:
         """The index's entry for this file: the object's name, followed by `+` and its SHA-256 if known."""
-        return self.base.index.digest(self.base.place(self.path(item)), found)
+        return self.base.index.digest(self.base.place(self.path(item)), identity)
 
     def verify(self, fd: int, item: StoredObject, on_progress: OnProgress = ignore_progress) -> str | None:
         """See `verify_object`."""
@@ -158,13 +158,13 @@ class ObjectFiles:
                 return verify_object(read, size, item, on_progress=on_progress)
         return verify_object(read, size, item, also_sha256=self.also_sha256, on_progress=on_progress)
 
-    def note_verified(self, item: StoredObject, found: FileIdentity, sha256: str | None) -> None:
+    def note_verified(self, item: StoredObject, identity: FileIdentity, sha256: str | None) -> None:
         """Note in the index that a file was hashed and is on the disk.
 
         The name of `item` fits its bytes. `sha256` is that of a chunked blob, if it was computed.
         """
         digest = item.name if sha256 is None else f"{item.name}+{sha256}"
-        self.base.index.verified(self.base.place(self.path(item)), found, digest)
+        self.base.index.verified(self.base.place(self.path(item)), identity, digest)
 
     def _is_known(self, item: StoredObject, digest: str | None) -> bool:
         """True if this entry of the index has all the digests that are required."""
@@ -193,11 +193,11 @@ def missing_objects(objects: ObjectFiles, manifest: Manifest, layout: Layout) ->
     missing: list[StoredObject] = []
     here: set[tuple[str, int]] = set()
     for item in objects_of(manifest, layout):
-        found = _contents(objects, item)
-        if found is None:
+        contents = _contents(objects, item)
+        if contents is None:
             missing.append(item)
         else:
-            here.update(found)
+            here.update(contents)
     artifacts = tuple(item for item in manifest.artifacts if (item.sha256, item.size_bytes) not in here)
     if not any(isinstance(item, Pack) for item in missing):
         for lost in artifacts:  # all packs are here, so a small file that is missing is in none of them

@@ -117,14 +117,14 @@ class Partials:
 
     def _is_stalled(self, path: Path, fd: int) -> bool:
         """True if a file that another owner has locked was not touched for `STALLED_AFTER_S`."""
-        found, now = identity(os.fstat(fd)), self._clock()
+        file, now = identity(os.fstat(fd)), self._clock()
         with self._changed:
             known = self._seen.get(path.name)
-            if known is not None and known[0] == found:
+            if known is not None and known[0] == file:
                 return now - known[1] >= STALLED_AFTER_S
             if len(self._seen) >= _SEEN:
                 self._seen.clear()
-            self._seen[path.name] = (found, now)
+            self._seen[path.name] = (file, now)
             return False
 
     def _touch(self, fd: int) -> None:
@@ -154,5 +154,5 @@ def _locked_still(fd: int, path: Path) -> bool:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    found, opened = regular(path), os.fstat(fd)
-    return found is not None and (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
+    file, opened = regular(path), os.fstat(fd)
+    return file is not None and (file.st_dev, file.st_ino) == (opened.st_dev, opened.st_ino)

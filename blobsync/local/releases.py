@@ -75,8 +75,8 @@ class KeptRecord:
         if digest != hashlib.sha256(body).hexdigest().encode():
             return None
         document = json.loads(body)  # this package wrote it: the digest is right
-        found = document["schema"], document["release"], document["layout"]
-        if found != (_RECORD_SCHEMA, release, layout):
+        header = document["schema"], document["release"], document["layout"]
+        if header != (_RECORD_SCHEMA, release, layout):
             return None
         blobs = tuple(Blob(sha256, size, tuple(chunks)) for sha256, size, chunks in document["blobs"])
         return cls(
@@ -190,9 +190,9 @@ class ReleaseFiles:
             self._base.install_document(self._path(ref, ".layout"), data)
         if self.manifest(ref) is None:
             self._base.install_document(self._path(ref, ".json"), manifest.canonical)
-            found = regular(self._path(ref, ".json"))
-            if found is not None:
-                self._remember(self._path(ref, ".json"), identity(found), manifest)
+            status = regular(self._path(ref, ".json"))
+            if status is not None:
+                self._remember(self._path(ref, ".json"), identity(status), manifest)
         if self._record(ref, data) is None:
             self._base.install_document(self._path(ref, ".record"), release.record.encode())
 
@@ -232,9 +232,9 @@ class ReleaseFiles:
         read = self._read(path)
         if read is None:
             return None
-        data, found = read
+        data, identity = read
         with self._lock:
-            known = self._parsed.get((path, found))
+            known = self._parsed.get((path, identity))
         if known is not None and known.canonical == data:
             return known
         try:
@@ -242,12 +242,12 @@ class ReleaseFiles:
         except (CorruptBlobError, InvalidManifestError) as exc:
             self._base.quarantine(path, f"{exc}; SHA-256 {hashlib.sha256(data).hexdigest()}")
             return None
-        self._remember(path, found, manifest)
+        self._remember(path, identity, manifest)
         return manifest
 
-    def _remember(self, path: Path, found: FileIdentity, manifest: Manifest) -> None:
+    def _remember(self, path: Path, identity: FileIdentity, manifest: Manifest) -> None:
         with self._lock:
-            self._parsed[path, found] = manifest
+            self._parsed[path, identity] = manifest
             while sum(len(item.artifacts) for item in self._parsed.values()) > _CACHED_ARTIFACTS:
                 self._parsed.popitem(last=False)
 
@@ -265,9 +265,9 @@ class ReleaseFiles:
 
     def refs(self) -> list[ReleaseRef]:
         """All kept releases, sorted. Their files are not read."""
-        found = (self._base.root / "releases").glob("*/*.json")
+        files = (self._base.root / "releases").glob("*/*.json")
         refs = [
-            ReleaseRef(path.parent.name, path.stem) for path in found if path.with_suffix(".layout").exists()
+            ReleaseRef(path.parent.name, path.stem) for path in files if path.with_suffix(".layout").exists()
         ]
         return sorted(refs, key=lambda ref: (ref.name, ref.digest))
 
@@ -280,7 +280,7 @@ class ReleaseFiles:
             return None
         try:
             with self._base.reading(path) as fd:
-                found = identity(os.fstat(fd))
-                return FileReader(fd).whole(0, found.size_bytes), found
+                opened = identity(os.fstat(fd))
+                return FileReader(fd).whole(0, opened.size_bytes), opened
         except BlobMissingError:  # it cannot be read, or has just been collected
             return None

@@ -222,8 +222,8 @@ class StoreContext:
 
     def _limit_quarantine(self) -> None:
         kept_bytes = 0
-        found = sorted((self.root / "quarantine").iterdir(), key=_quarantined_ns, reverse=True)
-        for number, path in enumerate(found):
+        folders = sorted((self.root / "quarantine").iterdir(), key=_quarantined_ns, reverse=True)
+        for number, path in enumerate(folders):
             with contextlib.suppress(OSError):
                 kept_bytes += path.lstat().st_size
                 if number >= _QUARANTINED_FILES or (number and kept_bytes > _QUARANTINED_BYTES):

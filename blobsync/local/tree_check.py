@@ -83,10 +83,10 @@ class TreeRecord:
         cls, manifest: Manifest, folders: tuple[TreeFolder, ...], files: Mapping[str, FileIdentity]
     ) -> TreeRecord:
         """Make the record of a tree whose files were verified. `files` has the identity of each by path."""
-        found = ((item, files[item.path]) for item in manifest.artifacts)
+        pairs = ((item, files[item.path]) for item in manifest.artifacts)
         return cls(
             folders,
-            tuple(TreeFile(item.path, file.inode, file.mtime_ns, item.sha256) for item, file in found),
+            tuple(TreeFile(item.path, file.inode, file.mtime_ns, item.sha256) for item, file in pairs),
         )
 
     def encode(self) -> bytes:
@@ -150,18 +150,18 @@ class TreeRecord:
 
     def _folders_hold(self, top: int) -> bool:
         for path, inode, mtime_ns in self.folders:
-            found = os.stat(path or ".", dir_fd=top, follow_symlinks=False)
-            if not stat.S_ISDIR(found.st_mode) or (found.st_ino, found.st_mtime_ns) != (inode, mtime_ns):
+            status = os.stat(path or ".", dir_fd=top, follow_symlinks=False)
+            if not stat.S_ISDIR(status.st_mode) or (status.st_ino, status.st_mtime_ns) != (inode, mtime_ns):
                 return False
         return True
 
     def _files_hold(self, top: int, manifest: Manifest) -> bool:
         for file, item in zip(self.files, manifest.artifacts, strict=True):
             # Relative to the open folder: resolving the path to the tree takes longer than the stat itself.
-            found = os.stat(item.path, dir_fd=top, follow_symlinks=False)
+            stat = os.stat(item.path, dir_fd=top, follow_symlinks=False)
             if (
-                identity(found) != (item.size_bytes, file.mtime_ns, file.inode)
-                or found.st_mode != MODES[item.executable]
+                identity(stat) != (item.size_bytes, file.mtime_ns, file.inode)
+                or stat.st_mode != MODES[item.executable]
             ):
                 return False
         return True
@@ -175,16 +175,16 @@ def verified_record(objects: ObjectFiles, manifest: Manifest, folder: Path) -> T
     wanted = {item.path: item for item in manifest.artifacts}
     folders: list[TreeFolder] = []
     made: dict[str, FileIdentity] = {}
-    for path, found in _entries(folder, ""):
+    for path, status in _entries(folder, ""):
         item = wanted.get(path)
-        if stat.S_ISDIR(found.st_mode):
-            folders.append(TreeFolder(path, found.st_ino, found.st_mtime_ns))
+        if stat.S_ISDIR(status.st_mode):
+            folders.append(TreeFolder(path, status.st_ino, status.st_mtime_ns))
             continue
-        if item is None or found.st_mode != MODES[item.executable]:
+        if item is None or status.st_mode != MODES[item.executable]:
             return None
         if _fault(objects, item, folder / path, ignore_progress) is not None:
             return None
-        made[path] = identity(found)
+        made[path] = identity(status)
     if made.keys() != wanted.keys():
         return None
     return TreeRecord.of(manifest, tuple(folders), made)
@@ -231,9 +231,9 @@ def _entries(folder: Path, below: str) -> Iterator[tuple[str, os.stat_result]]:
         yield "", folder.lstat()
     with os.scandir(folder) as entries:
         for entry in entries:
-            found, path = entry.stat(follow_symlinks=False), below + entry.name
-            if not stat.S_ISDIR(found.st_mode):
-                yield path, found
+            status, path = entry.stat(follow_symlinks=False), below + entry.name
+            if not stat.S_ISDIR(status.st_mode):
+                yield path, status
             elif entry.name != _PYTHON_CACHE:
-                yield path, found
+                yield path, status
                 yield from _entries(Path(entry.path), f"{path}/")

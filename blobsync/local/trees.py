@@ -119,11 +119,11 @@ class Trees:
     def _donors(self, manifest: Manifest) -> Iterator[tuple[Path, TreeRecord]]:
         """Other trees with their records: those of the same release name first, each newest first."""
         same = {path.stem for path in (self._base.root / "releases" / manifest.name).glob("*.json")}
-        found: list[tuple[bool, int, str]] = []
+        donors: list[tuple[bool, int, str]] = []
         for path in (self._base.root / "trees").glob("*.files"):
             with contextlib.suppress(FileNotFoundError):  # it has just been collected
-                found.append((path.stem in same, path.stat().st_mtime_ns, path.stem))
-        names = (digest for _, _, digest in sorted(found, reverse=True))
+                donors.append((path.stem in same, path.stat().st_mtime_ns, path.stem))
+        names = (digest for _, _, digest in sorted(donors, reverse=True))
         for digest in [name for name in names if name != manifest.digest][:_DONORS]:
             record = self._record(digest)
             if record is not None:
@@ -221,10 +221,10 @@ class _Build:
     def _link_all(self, path: str, other: int, items: list[Artifact], verified: FileIdentity) -> None:
         """Link missing files with the same content. Each file that was linked is removed from the list."""
         for item in list(items):
-            found = link(path, other, item.path, self._fd)
-            if found is None:
+            linked = link(path, other, item.path, self._fd)
+            if linked is None:
                 return
-            if identity(found) != verified or found.st_mode != MODES[item.executable]:
+            if identity(linked) != verified or linked.st_mode != MODES[item.executable]:
                 os.unlink(item.path, dir_fd=self._fd)
                 continue
             self._made[item.path] = verified
@@ -240,9 +240,9 @@ class _Build:
     def _add_blob(self, item: Artifact) -> FileIdentity:
         source, target = self._objects.path(item.blob), Path(self._top + item.path)
         if not item.executable and regular(source) is not None:
-            found = link(str(source), None, item.path, self._fd)
-            if found is not None:
-                return identity(found)
+            linked = link(str(source), None, item.path, self._fd)
+            if linked is not None:
+                return identity(linked)
         mode = READ_ONLY_EXECUTABLE if item.executable else READ_ONLY
         made = write_new_large(target, pieces(self._objects, item.blob), mode)
         self._written.append(item.path)
@@ -288,15 +288,15 @@ def _inode(folder: Path) -> int | None:
 
 def _folders(paths: Iterable[str]) -> list[str]:
     """All folders of these files, each after its parent."""
-    found: set[str] = set()
+    folders: set[str] = set()
     for path in paths:
         folder = path.rpartition("/")[0]
-        while folder and folder not in found:
-            found.add(folder)
+        while folder and folder not in folders:
+            folders.add(folder)
             folder = folder.rpartition("/")[0]
-    return sorted(found)
+    return sorted(folders)
 
 
 def _recorded(top: str, folder: str) -> TreeFolder:
-    found = os.lstat(top + folder)
-    return TreeFolder(folder, found.st_ino, found.st_mtime_ns)
+    stat = os.lstat(top + folder)
+    return TreeFolder(folder, stat.st_ino, stat.st_mtime_ns)

@@ -180,8 +180,8 @@ def _clone(fd: int, copy_fd: int) -> bool:
     return True
 
 
-def _identity(found: os.stat_result) -> tuple[int, int, int]:
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def _identity(stat: os.stat_result) -> tuple[int, int, int]:
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 @contextmanager

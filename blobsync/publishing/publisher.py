@@ -196,9 +196,9 @@ def _hashed(
             meter.add(1, 0)
         return made
 
-    found = [pair for part in _run(pool, [work] * HASHERS, progress, meter) for pair in part]
-    manifest = Manifest(name, tuple(artifact for artifact, _ in found))  # raises before a byte is sent
-    return manifest, {artifact.sha256: source for artifact, source in found}
+    pairs = [pair for part in _run(pool, [work] * HASHERS, progress, meter) for pair in part]
+    manifest = Manifest(name, tuple(artifact for artifact, _ in pairs))  # raises before a byte is sent
+    return manifest, {artifact.sha256: source for artifact, source in pairs}
 
 
 def _plan(manifest: Manifest, bucket: PublishStore, pool: Executor, *, repair: bool) -> PackPlan:

@@ -100,7 +100,7 @@ def known_packs(
     """
     names = {sha256: sha256 for sha256 in wanted}  # share one string between all tables
     left, seen = set(wanted), set[Pack]()
-    found: list[KnownPack] = []
+    packs: list[KnownPack] = []
     for layout in _layouts(store, own):
         if not left or len(seen) >= MAX_TABLES:
             break
@@ -114,9 +114,9 @@ def known_packs(
                 for sha256, size in zip(table.sha256s, table.sizes, strict=True)
                 if wanted.get(sha256) == size
             )
-            found.append(KnownPack(pack, table.raw_bytes, live))
+            packs.append(KnownPack(pack, table.raw_bytes, live))
             left.difference_update(live)
-    return found
+    return packs
 
 
 def _layouts(store: PublishStore, own: ReleaseRef) -> Iterator[Layout]:

@@ -101,15 +101,15 @@ def matching(pattern: str, paths: Iterable[str]) -> list[str]:
 
 
 def _candidates(root: Path, hidden: bool) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for entry in _walk(root, hidden):
         path = unicodedata.normalize("NFC", entry.relative_to(root).as_posix())
-        if path in found:
+        if path in paths:
             raise UnsafeSourceError(
-                f"{entry} and {found[path]} differ only in Unicode normalisation; rename one"
+                f"{entry} and {paths[path]} differ only in Unicode normalisation; rename one"
             )
-        found[path] = entry
-    return found
+        paths[path] = entry
+    return paths
 
 
 def _walk(root: Path, hidden: bool) -> Iterator[Path]:
@@ -118,8 +118,8 @@ def _walk(root: Path, hidden: bool) -> Iterator[Path]:
     while folders:
         folder = folders.pop()
         with os.scandir(folder) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
-        for entry in found:
+            ordered = sorted(entries, key=lambda entry: entry.name)
+        for entry in ordered:
             name = entry.name
             if name in _EXCLUDED_NAMES or name.endswith(_EXCLUDED_SUFFIXES):
                 continue
@@ -133,21 +133,21 @@ def _walk(root: Path, hidden: bool) -> Iterator[Path]:
 
 def _matching(pattern: str, candidates: dict[str, Path], root: Path) -> list[str]:
     expression = _compiled(pattern)
-    found = matching(pattern, candidates)
+    paths = matching(pattern, candidates)
     # A linked folder is not followed: files below it that match would be left out silently.
     above = list(_above(pattern))
-    found += [
+    paths += [
         path
         for path, file in candidates.items()
         if (expression.fullmatch(f"{path}/_") or any(folder.fullmatch(path) for folder in above))
-        and (file.is_symlink() and file.is_dir() and path not in found)
+        and (file.is_symlink() and file.is_dir() and path not in paths)
     ]
-    if not found:
+    if not paths:
         is_folder = (root / pattern).is_dir()
         raise UnmatchedPatternError(
             pattern, root, f" (it is a folder: write {pattern}/**)" if is_folder else ""
         )
-    return found
+    return paths
 
 
 def _source(

@@ -271,30 +271,30 @@ def decode(data: bytes) -> tuple[str, tuple[Artifact, ...]]:
     if not data.startswith(_START):
         raise _not_canonical(data, 0)
     end = data.rfind(b'],"name":"', max(0, len(data) - _MAX_END_BYTES))  # in a path it would be `\"name\":`
-    found = _END.fullmatch(data, end) if end >= 0 else None
-    if found is None:
+    match = _END.fullmatch(data, end) if end >= 0 else None
+    if match is None:
         raise _not_canonical(data, max(0, len(data) - _MAX_END_BYTES))
-    if (schema := int(found[2])) != SCHEMA:
+    if (schema := int(match[2])) != SCHEMA:
         raise InvalidManifestError(
             f"the manifest has schema {schema}, this version reads {SCHEMA}; "
             + ("update blobsync" if schema > SCHEMA else "publish the release again")
         )
-    return found[1].decode(), tuple(_artifacts(data, end))
+    return match[1].decode(), tuple(_artifacts(data, end))
 
 
 def _artifacts(data: bytes, end: int) -> list[Artifact]:
-    found, at = list[Artifact](), len(_START)
+    artifacts, at = list[Artifact](), len(_START)
     while at < end:
         match = _ARTIFACT.match(data, at)
         if match is None:
             raise _not_canonical(data, at)
-        if len(found) == MAX_ARTIFACTS:
+        if len(artifacts) == MAX_ARTIFACTS:
             raise InvalidManifestError(f"the manifest has more than {MAX_ARTIFACTS} artifacts; not read")
-        found.append(_artifact(*match.groups()))
+        artifacts.append(_artifact(*match.groups()))
         at = match.end()
-    if any(one.path > other.path for one, other in pairwise(found)):
+    if any(first.path > other.path for first, other in pairwise(artifacts)):
         raise InvalidManifestError("the artifacts of the manifest are not sorted by path; publish again")
-    return found
+    return artifacts
 
 
 def _artifact(

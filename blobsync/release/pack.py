@@ -113,15 +113,15 @@ def parse_table(size_bytes: int, tail: bytes) -> PackTable:
     sha256s, sizes = tuple(digest.hex() for digest, _ in rows), tuple(size for _, size in rows)
     if max(sizes, default=0) > PACKED_BYTES:
         raise InvalidPackError(f"a member of a pack is above {PACKED_BYTES} bytes")
-    found = tuple(_frames(_FRAME.iter_unpack(tail[at:frame_end]), sizes))
-    end = found[-1].start + found[-1].stored_bytes if found else len(MAGIC)
-    if sum(frame.member_count for frame in found) != members or end + wanted != size_bytes:
+    all_frames = tuple(_frames(_FRAME.iter_unpack(tail[at:frame_end]), sizes))
+    end = all_frames[-1].start + all_frames[-1].stored_bytes if all_frames else len(MAGIC)
+    if sum(frame.member_count for frame in all_frames) != members or end + wanted != size_bytes:
         raise InvalidPackError("the frames of a pack do not fill it")
     if sum(sizes) > MAX_RAW_BYTES:
         raise InvalidPackError(f"the members of a pack have {sum(sizes)} bytes, more than {MAX_RAW_BYTES}")
     if len(set(sha256s)) < members:
         raise InvalidPackError("a pack has a member twice")
-    return PackTable(found, sha256s, sizes)
+    return PackTable(all_frames, sha256s, sizes)
 
 
 def _frames(rows: Iterator[tuple[int, ...]], sizes: tuple[int, ...]) -> Iterator[PackFrame]:

@@ -233,12 +233,12 @@ class S3Clients:
         if self._credentials is None:
             return None
         try:
-            found = self._credentials.get_frozen_credentials()
+            credentials = self._credentials.get_frozen_credentials()
         except BotoCoreError as exc:
             raise translated(exc, self._config, None) from exc
-        if not found.access_key or not found.secret_key:
+        if not credentials.access_key or not credentials.secret_key:
             return None
-        return Credentials(found.access_key, found.secret_key, found.token)
+        return Credentials(credentials.access_key, credentials.secret_key, credentials.token)
 
 
 @contextmanager

@@ -129,15 +129,15 @@ def body_slice(content_range: str | None, body_bytes: int, wanted: ByteRange) ->
         skip = min(start, body_bytes)
         there = body_bytes - skip
         return BodySlice(skip, there if size_bytes is None else min(there, size_bytes))
-    found = _CONTENT_RANGE.fullmatch(content_range.strip())
-    if found is None:
+    match = _CONTENT_RANGE.fullmatch(content_range.strip())
+    if match is None:
         return None
-    first, last = int(found[1]), int(found[2])
+    first, last = int(match[1]), int(match[2])
     if first != start or last - first + 1 != body_bytes:
         return None
     if size_bytes is not None and body_bytes >= size_bytes:
         return BodySlice(0, size_bytes)
-    at_end = found[3] == "*" or last + 1 == int(found[3])
+    at_end = match[3] == "*" or last + 1 == int(match[3])
     return BodySlice(0, body_bytes) if at_end else None
 
 

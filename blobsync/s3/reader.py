@@ -71,8 +71,8 @@ class S3Reader:
 
     def read(self, wanted: ByteRange) -> Iterator[bytes]:
         """Stream a range. Beyond the end of the object it is empty."""
-        with self._asked(wanted, ignore_progress) as (connection, found):
-            left = found.size_bytes
+        with self._asked(wanted, ignore_progress) as (connection, answer):
+            left = answer.size_bytes
             while left:
                 piece = connection.take(min(left, PIECE_BYTES), ignore_progress)
                 left -= len(piece)
@@ -80,15 +80,15 @@ class S3Reader:
 
     def copy(self, wanted: ByteRange, fd: int, on_progress: OnProgress) -> int:
         """Write a range, cut at the end of the object, into a file. Returns how many bytes it has."""
-        with self._asked(wanted, on_progress) as (connection, found):
-            if wanted.size_bytes is not None and found.size_bytes < wanted.size_bytes:
-                return found.size_bytes
-            offset, end = wanted.start, wanted.start + found.size_bytes
+        with self._asked(wanted, on_progress) as (connection, answer):
+            if wanted.size_bytes is not None and answer.size_bytes < wanted.size_bytes:
+                return answer.size_bytes
+            offset, end = wanted.start, wanted.start + answer.size_bytes
             while offset < end:
                 size = connection.fill(fd, offset, min(end - offset, PIECE_BYTES), on_progress)
                 offset += size
                 on_progress(size)
-            return found.size_bytes
+            return answer.size_bytes
 
     def check(self) -> None:
         """Ask for the first name in the bucket."""
@@ -106,17 +106,17 @@ class S3Reader:
     def _asked(self, wanted: ByteRange, on_progress: OnProgress) -> Iterator[tuple[Connection, BodySlice]]:
         """A connection at the first byte of the range. At the end it is returned to the pool, or closed."""
         path = self._path + encoded(wanted.full)
-        connection, found = self._answer(
+        connection, answer = self._answer(
             lambda: self._request(path, wanted.full, wanted.header),
             wanted.full,
             lambda connection, head: self._understood(connection, head, wanted, on_progress),
             on_progress,
         )
         try:
-            skip = found.skip_bytes
+            skip = answer.skip_bytes
             while skip:
                 skip -= len(connection.take(skip, on_progress))
-            yield connection, found
+            yield connection, answer
         except BaseException as exc:
             # Not returned to the pool: an unfinished generator may be closed while the pool is locked.
             connection.close()
@@ -192,16 +192,16 @@ class S3Reader:
             raise not_s3(f"it is compressed ({coding}), which was not asked for", self._config, wanted.full)
         if size_bytes is None:
             raise not_s3("it does not say how long it is", self._config, wanted.full)
-        found = None
+        answer = None
         if head.status == _OK or content_range is not None:
-            found = body_slice(content_range, size_bytes, wanted)
-        if found is None:
+            answer = body_slice(content_range, size_bytes, wanted)
+        if answer is None:
             raise StoreUnavailableError(
                 f"s3://{self._config.bucket}/{wanted.full}: {self._config.where} gave another range than it "
                 f"was asked for ({content_range!r} and {size_bytes} bytes, not "
                 f"{wanted.header!r}); nothing of it was used"
             )
-        return found
+        return answer
 
     def _refusal(
         self, connection: Connection, head: Head, key: str | None, on_progress: OnProgress

@@ -135,13 +135,13 @@ class S3ObjectStore:
         own = self._config.prefix
         after: dict[str, Any] = {} if start_after is None else {"StartAfter": own + start_after}
         with self._translating_errors(None):
-            found = (
+            objects = (
                 ObjectInfo(item["Key"].removeprefix(own), item["Size"], item["LastModified"].astimezone(UTC))
                 for page in self._pages(own + prefix, after)
                 for item in page.get("Contents", [])
             )
             # `rclone serve s3` lists a key twice after two clients have written it at the same time.
-            for _, entries in groupby(found, key=lambda info: info.key):
+            for _, entries in groupby(objects, key=lambda info: info.key):
                 yield max(entries, key=lambda info: info.modified)
 
     def _pages(self, prefix: str, after: Mapping[str, Any]) -> Iterator[ListObjectsV2OutputTypeDef]:
@@ -193,16 +193,16 @@ class S3ObjectStore:
         """See `ObjectStore.unfinished_uploads`."""
         own = self._config.prefix
         with self._translating_errors(None):
-            for found in self._uploads.unfinished(own + prefix):
-                yield UnfinishedUpload(found.key.removeprefix(own), found.upload_id, found.age)
+            for upload in self._uploads.unfinished(own + prefix):
+                yield UnfinishedUpload(upload.key.removeprefix(own), upload.upload_id, upload.age)
 
     def abandon_uploads(self, prefix: str, older_than: timedelta) -> int:
         """See `ObjectStore.abandon_uploads`."""
-        old = [found for found in self.unfinished_uploads(prefix) if found.age >= older_than]
+        old = [upload for upload in self.unfinished_uploads(prefix) if upload.age >= older_than]
         with self._translating_errors(None):
             # Not self._full, which refuses keys that others have made.
             return sum(
-                self._uploads.abandon(self._config.prefix + found.key, found.upload_id) for found in old
+                self._uploads.abandon(self._config.prefix + upload.key, upload.upload_id) for upload in old
             )
 
     def close(self) -> None:

@@ -129,10 +129,10 @@ class _Patient:
     @property
     def _patience(self) -> RequestPatience:
         """Made when it is first needed, since connections are made in several ways."""
-        found = self.__dict__.get("_own_patience")
-        if not isinstance(found, RequestPatience):
-            self.__dict__["_own_patience"] = found = RequestPatience(self.limits)
-        return found
+        patience = self.__dict__.get("_own_patience")
+        if not isinstance(patience, RequestPatience):
+            self.__dict__["_own_patience"] = patience = RequestPatience(self.limits)
+        return patience
 
     def connect(self) -> None:
         self._patience.begin()

@@ -120,12 +120,12 @@ class S3Uploads:
     def _latest(self, full: str) -> str | None:
         """Id of the latest unfinished upload of this key; None: there is none, or it may not be listed."""
         try:
-            found = [upload for upload in self.unfinished(full) if upload.key == full]
+            uploads = [upload for upload in self.unfinished(full) if upload.key == full]
         except ClientError as exc:
             if not isinstance(translated(exc, self._config, full), _FOR_GOOD):
                 raise
             return None
-        return min(found, key=lambda upload: upload.age).upload_id if found else None
+        return min(uploads, key=lambda upload: upload.age).upload_id if uploads else None
 
     def _send_in_parts(
         self, full: str, source: Source, watched: SerialProgress, upload_id: str | None

@@ -147,12 +147,12 @@ class Slice(io.RawIOBase):
 
     def md5(self) -> bytes:
         """MD5 of the whole slice."""
-        found = hashlib.md5(usedforsecurity=False)
+        digest = hashlib.md5(usedforsecurity=False)
         self.seek(0)
         while chunk := self.read(PIECE_BYTES):
-            found.update(chunk)
+            digest.update(chunk)
         self.seek(0)
-        return found.digest()
+        return digest.digest()
 
     def content_md5(self) -> str:
         """The same in base64, for the header Content-MD5."""

@@ -62,36 +62,36 @@ def inspect(store: ObjectStore, local: LocalStore, job: FindMissing) -> Inspecti
 
     The caller must protect the release from collection before, so that its objects stay.
     """
-    found = job.known if job.known is not None else local.kept(job.ref)
-    if found is not None and not job.fresh_layout:
+    release = job.known if job.known is not None else local.kept(job.ref)
+    if release is not None and not job.fresh_layout:
         try:
-            return _inspection(local, found, asked_store=False)
+            return _inspection(local, release, asked_store=False)
         except InvalidLayoutError:  # its packs are all here, but a file is in none of them
             pass
         except BlobMissingError:  # its manifest was damaged
-            found = None
-    manifest = _manifest(store, job.ref, found)
+            release = None
+    manifest = _manifest(store, job.ref, release)
     layout = fetch_layout(store, job.ref.name, job.ref.digest)
     return _inspection(local, Release(manifest, layout), asked_store=True)
 
 
-def _manifest(store: ObjectStore, ref: ReleaseRef, found: Release | None) -> Manifest:
+def _manifest(store: ObjectStore, ref: ReleaseRef, release: Release | None) -> Manifest:
     with contextlib.suppress(BlobMissingError):
-        if found is not None:
-            return found.manifest
+        if release is not None:
+            return release.manifest
     return fetch_manifest(store, ref.name, ref.digest)
 
 
-def _inspection(local: LocalStore, found: Release, *, asked_store: bool) -> Inspection:
-    missing = local.keep(found)
+def _inspection(local: LocalStore, release: Release, *, asked_store: bool) -> Inspection:
+    missing = local.keep(release)
     if missing.artifacts and not missing.objects:
         raise InvalidManifestError(
-            f"{found.ref} names {missing.artifacts[0].path} with another size than the same content "
+            f"{release.ref} names {missing.artifacts[0].path} with another size than the same content "
             f"has elsewhere; publish it again"
         )
-    if not missing and not found.is_recorded:
-        found = local.kept(found.ref) or found  # this one does not keep the manifest in memory
-    return Inspection(found, missing, asked_store)
+    if not missing and not release.is_recorded:
+        release = local.kept(release.ref) or release  # this one does not keep the manifest in memory
+    return Inspection(release, missing, asked_store)
 
 
 class Arrival(Enum):

@@ -119,13 +119,13 @@ class Readiness:
 
     def is_ready(self, ref: ReleaseRef) -> bool:
         """True if this release is wanted, and every file of it is here and verified."""
-        found = self.releases.get(ref)
-        return found is not None and found.state is ReleaseState.READY
+        readiness = self.releases.get(ref)
+        return readiness is not None and readiness.state is ReleaseState.READY
 
     @cached_property
     def all_ready(self) -> bool:
         """True if every wanted release is ready, also if none is wanted."""
-        return all(found.state is ReleaseState.READY for found in self.releases.values())
+        return all(readiness.state is ReleaseState.READY for readiness in self.releases.values())
 
     @cached_property
     def missing_bytes(self) -> int:
@@ -139,7 +139,9 @@ class Readiness:
 
     @cached_property
     def _missing_contents(self) -> dict[str, int]:
-        return {item.sha256: item.size_bytes for found in self.releases.values() for item in found.missing}
+        return {
+            item.sha256: item.size_bytes for readiness in self.releases.values() for item in readiness.missing
+        }
 
 
 _WORST_FIRST = (ReleaseState.ABSENT, ReleaseState.CORRUPT, ReleaseState.UNAVAILABLE, ReleaseState.SYNCING)

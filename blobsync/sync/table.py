@@ -187,8 +187,8 @@ class SyncTable:
 
     def start_due(self, now_s: float, looks: int, fetches: int) -> list[Job]:
         """Jobs to start now: at most this many of each kind, plus urgent ones; see `TaskQueue.take`."""
-        found = ((ref, self._releases[ref]) for ref in self._looks.take(now_s, looks))
-        jobs: list[Job] = [FindMissing(ref, release.known, release.fresh_layout) for ref, release in found]
+        due = ((ref, self._releases[ref]) for ref in self._looks.take(now_s, looks))
+        jobs: list[Job] = [FindMissing(ref, release.known, release.fresh_layout) for ref, release in due]
         names = self._fetches.take(now_s, fetches)
         return [*jobs, *(Fetch(self._missing[name].item, self._fetches[name].order) for name in names)]
 
@@ -264,9 +264,9 @@ class SyncTable:
     def _count(self) -> dict[str, int]:
         """Sizes of all objects, by name. Also updates `Readiness.total_bytes`, if the releases changed."""
         if self._sizes is None:
-            found = [(each.known, each.wanted) for each in self._releases.values() if each.known is not None]
-            self._sizes = {item.name: item.size_bytes for known, _ in found for item in known.objects}
-            self._total_bytes = total_bytes(known for known, wanted in found if wanted is not None)
+            counts = [(each.known, each.wanted) for each in self._releases.values() if each.known is not None]
+            self._sizes = {item.name: item.size_bytes for known, _ in counts for item in known.objects}
+            self._total_bytes = total_bytes(known for known, wanted in counts if wanted is not None)
         return self._sizes
 
     def _set_missing_files(

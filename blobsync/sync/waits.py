@@ -53,7 +53,7 @@ class EnsureCall:
         """Note that a look found the release complete."""
         with self._changed:
             self._complete = True
-            self._failures = {what: found for what, found in self._failures.items() if what == _FOLDER}
+            self._failures = {what: failure for what, failure in self._failures.items() if what == _FOLDER}
             self._changed.notify_all()
 
     def came(self, name: str) -> None:

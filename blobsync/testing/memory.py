@@ -164,12 +164,12 @@ class MemoryObjectStore:
         """See `blobsync.bucket.ports.ObjectStore.list`."""
         self._may(None)
         with self._lock:
-            found = [
+            objects = [
                 ObjectInfo(key, len(kept.data), kept.modified)
                 for key, kept in self._objects.items()
                 if key.startswith(prefix)
             ]
-        ordered = sorted(found, key=lambda info: info.key.encode())
+        ordered = sorted(objects, key=lambda info: info.key.encode())
         yield from (
             info for info in ordered if start_after is None or info.key.encode() > start_after.encode()
         )
@@ -193,9 +193,9 @@ class MemoryObjectStore:
         """See `blobsync.bucket.ports.ObjectStore.unfinished_uploads`."""
         self._may(None)
         with self._lock:
-            found = [(key, begun) for key, begun in self._uploads.items() if key.startswith(prefix)]
+            uploads = [(key, begun) for key, begun in self._uploads.items() if key.startswith(prefix)]
         now = self._now()
-        yield from (UnfinishedUpload(key, key, now - begun) for key, begun in found)
+        yield from (UnfinishedUpload(key, key, now - begun) for key, begun in uploads)
 
     def abandon_uploads(self, prefix: str, older_than: timedelta) -> int:
         """See `blobsync.bucket.ports.ObjectStore.abandon_uploads`."""

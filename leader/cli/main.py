@@ -169,9 +169,9 @@ def participants(election: Election) -> None:
 @on_election
 def leader(election: Election) -> None:
     """Show the leader. Exit code 3 if there is none."""
-    found = read_leader(election.session, election.root)
-    election.say({"leader": _info(found)}, _sentence(found))
-    if found is None:
+    row = read_leader(election.session, election.root)
+    election.say({"leader": _info(row)}, _sentence(row))
+    if row is None:
         sys.exit(LeaderExit.NOT_FOUND)
 
 
@@ -218,10 +218,10 @@ def pause(election: Election, reason: str) -> None:
     A pause does not keep the leader alive: if the leader dies or loses its session, there is NO leader until
     it is back under the same id, or the pause ends.
     """
-    found = pause_election(election.session, election.root, reason)
+    row = pause_election(election.session, election.root, reason)
     election.say(
-        {"paused": True, "leader": _info(found)},
-        f"paused: {_sentence(found)}, and no other may. If it fails, there is no leader until `resume`.",
+        {"paused": True, "leader": _info(row)},
+        f"paused: {_sentence(row)}, and no other may. If it fails, there is no leader until `resume`.",
     )
 
 
@@ -248,9 +248,9 @@ def _await_other(election: Election, before: LeaderInfo, wait_s: float) -> Leade
     """Wait until there is a leader of another epoch. None if there is none in time."""
     countdown = Countdown(timedelta(seconds=wait_s))
     while countdown.remaining() > timedelta(0):
-        found = read_leader(election.session, election.root)
-        if found is not None and found.epoch != before.epoch:
-            return found
+        row = read_leader(election.session, election.root)
+        if row is not None and row.epoch != before.epoch:
+            return row
         time.sleep(min(countdown.remaining(), _POLL).total_seconds())
     return None
 

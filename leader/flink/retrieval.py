@@ -194,10 +194,10 @@ class LeaderRetrievalService:
 
     def _read(self, at: timedelta) -> Knowledge:
         """Read the node and watch it. RecordError if a leader cannot have written its content."""
-        found = self._executor.run(watched(self._path))
-        if found is None:
+        node = self._executor.run(watched(self._path))
+        if node is None:
             return self._known.read(LeaderView(ViewState.CURRENT, at))
-        data, stat = found
+        data, stat = node
         view = self._component_view(data, at) if self._of_component else self._leader_view(data, stat, at)
         return self._known.read(view, stat.created_zxid)
 

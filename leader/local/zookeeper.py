@@ -69,8 +69,8 @@ class Tree:
 
     def below(self, path: str) -> list[str]:
         """Paths of the node and of all nodes below it, deepest first."""
-        found = [known for known in self._nodes if known == path or known.startswith(f"{path}/")]
-        return sorted(found, key=lambda known: -known.count("/"))
+        paths = [known for known in self._nodes if known == path or known.startswith(f"{path}/")]
+        return sorted(paths, key=lambda known: -known.count("/"))
 
     def read(self, request: rq.Read, on_watch: OnWatch) -> Any:
         """Answer from this copy. NodeMissingError for those requests whose docstring names it."""

@@ -52,8 +52,8 @@ _IN_WORDS = re.compile(r"(?:switchover to (?P<to>.+?)|abdication): (?P<reason>.*
 
 def asked_to_step_down(reason: str) -> StepDownWish | None:
     """Parse the reason that `Electable.revoked` received. None if no operator asked for a hand-over."""
-    found = _IN_WORDS.fullmatch(reason)
-    return None if found is None else StepDownWish(found["to"] or "", found["reason"])
+    match = _IN_WORDS.fullmatch(reason)
+    return None if match is None else StepDownWish(match["to"] or "", match["reason"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,17 +48,17 @@ class EphemeralNode:
             NotEmptyError: A node with children is in the way.
             RecordError: Another client changes the node as fast as this one writes it.
         """
-        found: tuple[bytes, r.Stat] | None = None
+        node: tuple[bytes, r.Stat] | None = None
         # Written in another session, or never, it most likely does not exist.
         may_exist = self._wrote is not None and self._wrote[1] == session_id
         for _ in range(_TRIES):
             if may_exist:
-                found = yield from r.get_if_there(self.path, watch=watch)
-                if found is not None and found[0] == data and found[1].owner == session_id:
+                node = yield from r.get_if_there(self.path, watch=watch)
+                if node is not None and node[0] == data and node[1].owner == session_id:
                     self._wrote = (data, session_id)
                     return None
-                self._check_found(found, session_id)
-            failed = yield from self._write(found, data, session_id, fences)
+                self._check_found(node, session_id)
+            failed = yield from self._write(node, data, session_id, fences)
             if failed is None and not watch:
                 return None
             if failed is not None and failed.index < len(fences):
@@ -86,22 +86,22 @@ class EphemeralNode:
         """Note that the node is deleted."""
         self._wrote = None
 
-    def _check_found(self, found: tuple[bytes, r.Stat] | None, session_id: int) -> None:
+    def _check_found(self, node: tuple[bytes, r.Stat] | None, session_id: int) -> None:
         """Log a change by another client. Call `raise_if_foreign` if another session owns the node."""
-        if self._wrote is not None and (found is None or (found[0], found[1].owner) != self._wrote):
+        if self._wrote is not None and (node is None or (node[0], node[1].owner) != self._wrote):
             _log.warning("ephemeral_node_corrected", path=self.path)
-        if found is not None and found[1].owner != session_id:
-            self._raise_if_foreign(found[0])
+        if node is not None and node[1].owner != session_id:
+            self._raise_if_foreign(node[0])
 
     def _write(
-        self, found: tuple[bytes, r.Stat] | None, data: bytes, session_id: int, fences: tuple[r.Check, ...]
+        self, node: tuple[bytes, r.Stat] | None, data: bytes, session_id: int, fences: tuple[r.Check, ...]
     ) -> r.Steps[r.TransactionFailedError | None]:
         """Write the node in place of `found`. Return why nothing was written; None after a write."""
         write: tuple[r.Operation, ...] = (r.Create(self.path, data, ephemeral=True),)
-        if found is not None and found[1].owner == session_id:
-            write = (r.SetData(self.path, data, found[1].version),)
-        elif found is not None:
-            write = (r.Delete(self.path, found[1].version), *write)
+        if node is not None and node[1].owner == session_id:
+            write = (r.SetData(self.path, data, node[1].version),)
+        elif node is not None:
+            write = (r.Delete(self.path, node[1].version), *write)
         before, self._wrote = self._wrote, (data, session_id)  # before the answer, which may be lost
         try:
             yield from r.transaction(*fences, *write)
@@ -110,7 +110,7 @@ class EphemeralNode:
             exc.raise_if_forbidden()
             if isinstance(exc.cause, r.NotEmptyError):
                 raise exc.cause from exc
-            if found is None and exc.index >= len(fences) and isinstance(exc.cause, r.NodeMissingError):
+            if node is None and exc.index >= len(fences) and isinstance(exc.cause, r.NodeMissingError):
                 yield from r.ensure_path(self.path.rpartition("/")[0])
             return exc
         return None

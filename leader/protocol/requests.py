@@ -270,9 +270,9 @@ def get_if_there(path: str, *, watch: bool = False) -> Steps[tuple[bytes, Stat] 
 def watched(path: str) -> Steps[tuple[bytes, Stat] | None]:
     """Read a node and watch it; None if it is missing. RecordError if it is made and deleted repeatedly."""
     for _ in range(_READ_TRIES):
-        found = yield from get_if_there(path, watch=True)
-        if found is not None:
-            return found
+        node = yield from get_if_there(path, watch=True)
+        if node is not None:
+            return node
         if (yield from exists(path, watch=True)) is None:
             return None
     raise RecordError(f"{path} was created and deleted {_READ_TRIES} times during one read; find that client")
@@ -280,16 +280,16 @@ def watched(path: str) -> Steps[tuple[bytes, Stat] | None]:
 
 def get_each(paths: Sequence[str]) -> Steps[dict[str, tuple[bytes, Stat]]]:
     """Read many nodes in about the time of one, by path. Missing and forbidden nodes are left out."""
-    found: dict[str, tuple[bytes, Stat]] = {}
+    nodes: dict[str, tuple[bytes, Stat]] = {}
     for start in range(0, len(paths), _MAX_PATHS):
         some = tuple(paths[start : start + _MAX_PATHS])
         answers = yield GetEach(some)
-        found |= {
+        nodes |= {
             path: it
             for path, it in zip(some, answers, strict=True)
             if not isinstance(it, RequestRefusedError)
         }
-    return found
+    return nodes
 
 
 def create(path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False) -> Steps[str]:

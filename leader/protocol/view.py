@@ -54,8 +54,8 @@ def latches_steps(queue: str) -> Steps[list[ParticipantView]]:
     children = yield from children_if_there(queue)
     views: list[ParticipantView] = []
     # Latches that are deleted between the two reads are left out (CURATOR-358, CURATOR-436).
-    found = yield from get_each([f"{queue}/{latch}" for latch in in_queue_order(children)])
-    for path, (data, stat) in found.items():
+    nodes = yield from get_each([f"{queue}/{latch}" for latch in in_queue_order(children)])
+    for path, (data, stat) in nodes.items():
         participant = Participant.of_any(data.decode(errors="replace"))
         views.append(ParticipantView(participant, len(views), not views, path.rpartition("/")[2], stat.owner))
     return views
@@ -63,10 +63,10 @@ def latches_steps(queue: str) -> Steps[list[ParticipantView]]:
 
 def leader_steps(paths: ElectionPaths) -> Steps[LeaderInfo | None]:
     """See `leader.zookeeper.operations.read_leader`."""
-    found = yield from get_if_there(paths.leader)
-    if found is None:
+    node = yield from get_if_there(paths.leader)
+    if node is None:
         return None
-    data, stat = found
+    data, stat = node
     info = decode_leader(data, paths.leader)
     # If the named session does not own the node, the leader did not write it.
     return info if stat.owner == info.session_id else None
@@ -74,8 +74,8 @@ def leader_steps(paths: ElectionPaths) -> Steps[LeaderInfo | None]:
 
 def epoch_steps(paths: ElectionPaths) -> Steps[EpochRecord | None]:
     """See `leader.zookeeper.operations.read_epoch`."""
-    found = yield from get_if_there(paths.epoch)
-    return None if found is None else decode_epoch(found[0], paths.epoch)
+    node = yield from get_if_there(paths.epoch)
+    return None if node is None else decode_epoch(node[0], paths.epoch)
 
 
 def participants_steps(paths: ElectionPaths) -> Steps[list[ParticipantView]]:

@@ -87,10 +87,10 @@ class Ensemble:
             self.resolve()
         left = list(self._known)
         while left:
-            found = _first_connection([address for _, address in left], CONNECT_LIMIT_S, self._clock)
-            if found is None:
+            connected = _first_connection([address for _, address in left], CONNECT_LIMIT_S, self._clock)
+            if connected is None:
                 break
-            index, sock = found
+            index, sock = connected
             host, _ = left.pop(index)
             try:
                 with self._wrapped(sock, host, answer_limit_s) as connection:
@@ -138,10 +138,10 @@ def _receive(connection: socket.socket, count: int) -> bytes:
 def _resolve(host: str, port: int) -> list[Address]:
     """Return all addresses of a host; an empty list if its name cannot be resolved."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
         return []
-    return [(int(family), (address[0], address[1])) for family, _, _, _, address in found]  # type: ignore[misc]
+    return [(int(family), (address[0], address[1])) for family, _, _, _, address in addresses]  # type: ignore[misc]
 
 
 def _first_connection(

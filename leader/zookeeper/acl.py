@@ -114,7 +114,7 @@ class AclEnforcement:
             differences = self._differences(page, left)
             if mend and differences:
                 self._mend(list(differences.values()), left)
-            yield from (found for found, _ in differences.values())
+            yield from (acl for acl, _ in differences.values())
             for path, names in self._each(left, "get_children_async", [(path,) for path in page]):
                 waiting.extend(f"{path}/{name}" for name in sorted(names, reverse=True))
             if seen + len(waiting) > self._most_nodes:
@@ -127,17 +127,17 @@ class AclEnforcement:
         """Find the nodes whose list is not the wanted one, each with the version of its list."""
         differences = {}
         for path, (entries, stat) in self._each(left, "get_acls_async", [(path,) for path in paths]):
-            found = tuple(Access(one.id.scheme, one.id.id, Permission(one.perms)) for one in entries)
-            if sorted(found) != sorted(self.wanted):
-                differences[path] = AclDifference(path, found, self.wanted), stat.aversion
+            actual = tuple(Access(entry.id.scheme, entry.id.id, Permission(entry.perms)) for entry in entries)
+            if sorted(actual) != sorted(self.wanted):
+                differences[path] = AclDifference(path, actual, self.wanted), stat.aversion
         return differences
 
     def _mend(self, differences: Sequence[tuple[AclDifference, int]], left: Countdown) -> None:
-        entries = [_kazoo_acl(one) for one in self.wanted]
+        entries = [_kazoo_acl(access) for access in self.wanted]
         for _ in range(_TRIES):
-            changes = [(found.path, entries, version) for found, version in differences]
+            changes = [(difference.path, entries, version) for difference, version in differences]
             changed = {path for path, _ in self._each(left, "set_acls_async", changes)}
-            others = [found.path for found, _ in differences if found.path not in changed]
+            others = [difference.path for difference, _ in differences if difference.path not in changed]
             differences = list(self._differences(others, left).values()) if others else []
             if not differences:
                 return

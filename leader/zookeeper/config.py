@@ -220,7 +220,7 @@ class Access:
     permissions: Permission
 
     def __str__(self) -> str:
-        held = [one.name or "" for one in Permission if one in self.permissions]
+        held = [permission.name or "" for permission in Permission if permission in self.permissions]
         user, _, password_hash = self.id.partition(":")
         whom = f"{user}:{password_hash[:4]}..." if self.scheme == "digest" and password_hash else self.id
         return f"{self.scheme}:{whom}:{'+'.join(held) or 'NOTHING'}"

@@ -68,8 +68,8 @@ class SessionExecutor:
             case rq.GetChildren(path):
                 return self._call(client.get_children_async, path)
             case rq.Exists(path, watch):
-                found = self._call(client.exists_async, path, watch=self._watch(watch))
-                return None if found is None else _stat(found)
+                seen = self._call(client.exists_async, path, watch=self._watch(watch))
+                return None if seen is None else _stat(seen)
             case rq.Get(path, watch):
                 data, stat = self._call(client.get_async, path, watch=self._watch(watch))
                 return data, _stat(stat)
@@ -105,7 +105,7 @@ class SessionExecutor:
         results = self._call(transaction.commit_async)
         failed = first_failure(results)
         if failed is None:
-            return tuple(_stat(one) if isinstance(one, ZnodeStat) else one for one in results)
+            return tuple(_stat(result) if isinstance(result, ZnodeStat) else result for result in results)
         index, error = failed
         cause = _translated(error, operations[index].path)
         if isinstance(cause, rq.RequestRefusedError):

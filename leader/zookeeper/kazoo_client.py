@@ -148,7 +148,8 @@ class Connector:
             handler=Handler(self._patience, config.tls.context() if config.tls else None),
             use_ssl=config.tls is not None,  # for kazoo's log: the handler decides
             auth_data=auth,
-            default_acl=access and [ACL(int(one.permissions), Id(one.scheme, one.id)) for one in access],
+            default_acl=access
+            and [ACL(int(entry.permissions), Id(entry.scheme, entry.id)) for entry in access],
             connection_retry={
                 "max_tries": -1,
                 "delay": 0.1,

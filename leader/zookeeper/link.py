@@ -134,9 +134,9 @@ def ready(
     events = poll.poll(None if timeout_s is None else max(0, math.ceil(timeout_s * 1000)))
     if not events:
         return [], []
-    found = [number for number, _ in events]
-    return [file for number, file in reads if number in found], [
-        file for number, file in writes if number in found
+    numbers = [number for number, _ in events]
+    return [file for number, file in reads if number in numbers], [
+        file for number, file in writes if number in numbers
     ]
 
 

@@ -187,10 +187,10 @@ def _leader(paths: ElectionPaths) -> r.Steps[LeaderInfo]:
 
 
 def _control(paths: ElectionPaths) -> r.Steps[tuple[Control, int | None]]:
-    found = yield from r.get_if_there(paths.control)
-    if found is None:
+    node = yield from r.get_if_there(paths.control)
+    if node is None:
         return Control(), None
-    return decode_control(found[0], paths.control), found[1].version
+    return decode_control(node[0], paths.control), node[1].version
 
 
 def _change(paths: ElectionPaths, change: Callable[[Control], Control]) -> r.Steps[Control]:

@@ -114,14 +114,14 @@ class AccessGate:
             self._failed.labels(reason)
 
     def know_store(
-        self, found: Mapping[str, Token], session_key: bytes, grants: tuple[AccessGrant, ...] = ()
+        self, tokens: Mapping[str, Token], session_key: bytes, grants: tuple[AccessGrant, ...] = ()
     ) -> None:
         """Replace the tokens and grants of the cluster."""
-        self._in_store, self._session_key, self.grants = found, session_key, grants
+        self._in_store, self._session_key, self.grants = tokens, session_key, grants
 
-    def know_file(self, found: Mapping[str, Token]) -> None:
+    def know_file(self, tokens: Mapping[str, Token]) -> None:
         """Replace the tokens of this scheduler's file."""
-        self._in_file = found
+        self._in_file = tokens
 
     @property
     def in_file(self) -> Mapping[str, Token]:
@@ -172,8 +172,8 @@ class AccessGate:
     def _identified(self, sent: Presented, now: datetime) -> Principal | Denial:
         if sent.authorization:
             return self._by_token(sent, now)
-        if sent.session and (found := self._by_session(sent, now)) is not None:
-            return found
+        if sent.session and (principal := self._by_session(sent, now)) is not None:
+            return principal
         if self.required:
             return Denial(
                 status=401,
@@ -213,8 +213,8 @@ class AccessGate:
             return None
         if isinstance(said.holder, str):
             token = self._known().get(said.holder)
-            found = None if token is None else self._principal(token, sent, now)
-            return found if isinstance(found, Principal) else None
+            principal = None if token is None else self._principal(token, sent, now)
+            return principal if isinstance(principal, Principal) else None
         if self.jwts is None:
             return None
         try:

@@ -116,11 +116,11 @@ class JwtVerifier:
         """True when the keys of the provider were fetched."""
         return bool(self._keys)
 
-    def know_keys(self, found: Iterable[Any]) -> int:
+    def know_keys(self, published: Iterable[Any]) -> int:
         """Replace the provider's keys, unless none is usable. Return the number of usable keys."""
         keys = {
             key["kid"]: key
-            for key in list(found)[:MAX_KEYS]
+            for key in list(published)[:MAX_KEYS]
             if isinstance(key, dict)
             and isinstance(key.get("kid"), str)
             and key.get("kty") in _KEY_TYPES
@@ -171,16 +171,16 @@ class JwtVerifier:
         import jwt
 
         header = self._header(text)
-        found = self._keys.get(header["kid"])
-        if found is None:
+        key = self._keys.get(header["kid"])
+        if key is None:
             raise JwtRefusedError("token_invalid", "the provider has no such key as the token is signed with")
         algorithm = header["alg"]
         try:
-            if found.get("alg", algorithm) != algorithm:
+            if key.get("alg", algorithm) != algorithm:
                 raise JwtRefusedError("token_invalid", f"the token's key is not for {algorithm}")
             claims: Claims = jwt.decode(
                 text,
-                jwt.PyJWK(dict(found), algorithm),
+                jwt.PyJWK(dict(key), algorithm),
                 algorithms=[algorithm],
                 audience=audience,
                 issuer=self.rules.issuer,

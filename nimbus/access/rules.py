@@ -87,7 +87,9 @@ class Lookups(NamedTuple):
             return Thing("dataset", name, dataset.owner if record is None else record.owner)
         active = (record for record in self.pipelines() if record.state is not PipelineState.INACTIVE)
         return Thing(
-            "dataset", name, next((one.owner for one in active if name in one.profile.datasets), None)
+            "dataset",
+            name,
+            next((record.owner for record in active if name in record.profile.datasets), None),
         )
 
     def of(self, command: Command | Unreadable, asks: Principal) -> Thing | None:
@@ -119,7 +121,7 @@ def check_command(
     role = role_on(principal, thing, grants)
     if isinstance(command, ActOnSelection):  # the command for each target is checked
         own = (grant.role for grant in grants if principal.owns(grant.who))
-        role = max((role, *own), key=lambda one: one.rank)
+        role = max((role, *own), key=lambda grant: grant.rank)
     if not role.includes(needed):
         # Who may not see it is not told that it exists.
         on = "" if thing is None or role is AccessRole.NONE else f" on {thing.kind} {thing.name}"

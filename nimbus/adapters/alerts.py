@@ -176,8 +176,8 @@ def _answers() -> Iterator[list[str]]:
 
     class Statuses(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if record.thread == thread and (found := _STATUS.search(record.getMessage())):
-                statuses.append(found[1])
+            if record.thread == thread and (match := _STATUS.search(record.getMessage())):
+                statuses.append(match[1])
 
     handler = Statuses(logging.WARNING)
     _log.addHandler(handler)

@@ -105,8 +105,8 @@ def status_of(url: str, allowed: Collection[str]) -> int:
 
 
 def _checked(host: str, port: int, allowed: Collection[str]) -> str:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = [str(sockaddr[0]) for *_, sockaddr in found]
+    infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [str(sockaddr[0]) for *_, sockaddr in infos]
     if host in allowed:
         return addresses[0]
     for text in addresses:

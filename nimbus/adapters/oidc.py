@@ -181,31 +181,31 @@ class OidcProvider:
         self._fetches.labels("done").inc()
         _log.info("oidc_keys_fetched", issuer=self._issuer, keys=usable)
 
-    def _take(self, found: Mapping[str, Any]) -> int:
+    def _take(self, document: Mapping[str, Any]) -> int:
         """Store the keys of a document; return the number of usable keys. IdentityProviderError: none."""
-        keys = found.get("keys")
+        keys = document.get("keys")
         usable = self._jwts.know_keys(keys if isinstance(keys, list) else [])
         if not usable:
             raise IdentityProviderError("the provider has no key that can be used")
         return usable
 
-    def _read(self, found: Mapping[str, Any]) -> _Description:
-        if found.get("issuer") != self._issuer:
+    def _read(self, document: Mapping[str, Any]) -> _Description:
+        if document.get("issuer") != self._issuer:
             raise IdentityProviderError(
-                f"the provider calls itself {str(found.get('issuer'))[:200]!r}, not {self._issuer!r}"
+                f"the provider calls itself {str(document.get('issuer'))[:200]!r}, not {self._issuer!r}"
             )
-        methods = found.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
+        methods = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
         login = self._client is not None  # else the provider may have only keys, like that of Kubernetes
         return _Description(
-            jwks_uri=self._endpoint(found, "jwks_uri"),
-            authorization_endpoint=self._endpoint(found, "authorization_endpoint") if login else "",
-            token_endpoint=self._endpoint(found, "token_endpoint") if login else "",
+            jwks_uri=self._endpoint(document, "jwks_uri"),
+            authorization_endpoint=self._endpoint(document, "authorization_endpoint") if login else "",
+            token_endpoint=self._endpoint(document, "token_endpoint") if login else "",
             takes_basic=isinstance(methods, list) and "client_secret_basic" in methods,
         )
 
-    def _endpoint(self, found: Mapping[str, Any], name: str) -> str:
+    def _endpoint(self, document: Mapping[str, Any], name: str) -> str:
         """An address of the description: https, or http if the provider itself is on this host."""
-        place = found.get(name)
+        place = document.get(name)
         if not isinstance(place, str) or not _is_safe(place, plain=not self._issuer.startswith("https:")):
             raise IdentityProviderError(f"{name} of the provider is no https address")
         return place
@@ -215,19 +215,19 @@ class OidcProvider:
         try:
             async with asyncio.timeout(ANSWER_S):
                 status, body = await self._answer(method, place, request)
-            found = json.loads(body)
+            answer = json.loads(body)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, RecursionError) as exc:
             why = (
                 "it took too long" if isinstance(exc, TimeoutError) else str(exc)[:200] or type(exc).__name__
             )
             raise IdentityProviderError(f"no usable answer from {_host(place)}: {why}") from exc
-        if not isinstance(found, dict) or status != httpx.codes.OK:
-            code = found.get("error") if isinstance(found, dict) else None
+        if not isinstance(answer, dict) or status != httpx.codes.OK:
+            code = answer.get("error") if isinstance(answer, dict) else None
             raise IdentityProviderError(
                 f"{_host(place)} answered {status}{f' ({code[:100]})' if isinstance(code, str) else ''}",
                 refused=400 <= status < 500,
             )
-        return found
+        return answer
 
     async def _answer(self, method: str, place: str, request: Mapping[str, Any]) -> tuple[int, bytes]:
         # `identity`, because few compressed bytes can unpack to very many.

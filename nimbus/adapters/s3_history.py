@@ -200,9 +200,9 @@ class S3History:
         prefix = f"{PUBLISHED}{dataset}/"
         begin = None if before is None else f"{prefix}{_LATEST_NUMBER - before:019d}~~"
         for info in valid_objects(self._store, prefix, begin):
-            if found := _MARK.fullmatch(info.key.removeprefix(prefix)):
-                partition = "" if found[2] == WHOLE else found[2]
-                yield _LATEST_NUMBER - int(found[1]), partition, int(found[3])
+            if mark := _MARK.fullmatch(info.key.removeprefix(prefix)):
+                partition = "" if mark[2] == WHOLE else mark[2]
+                yield _LATEST_NUMBER - int(mark[1]), partition, int(mark[3])
 
     def versions(
         self,
@@ -219,8 +219,8 @@ class S3History:
                 prefix = f"{DATASETS}{dataset}/{partition or WHOLE}~"
                 begin = None if before is None else _version_key(dataset, partition, before)
                 keys = [info.key for info in islice(valid_objects(self._store, prefix, begin), limit)]
-            found = [readable_record(self._store, key, records.VERSION) for key in keys]
-        return tuple(version for version in found if version is not None)
+            read = [readable_record(self._store, key, records.VERSION) for key in keys]
+        return tuple(version for version in read if version is not None)
 
     def store_results(
         self, run: RunId, results: Results, tables: Mapping[TaskName, Table] = MappingProxyType({})
@@ -257,11 +257,11 @@ class S3History:
                     if not any(other.has(name) for other in others):
                         yield name
 
-            found = list(islice(fitting(), limit + 1))
+            entries = list(islice(fitting(), limit + 1))
             with ThreadPoolExecutor(READERS, "nimbus-history") as pool:
-                keys = (run_key(RunId(entry.id)) for entry in readable_places(found[:limit]))
+                keys = (run_key(RunId(entry.id)) for entry in readable_places(entries[:limit]))
                 runs = list(pool.map(lambda key: readable_record(self._store, key, records.RUN), keys))
-        passed = found[:limit] if len(found) > limit else scanned if len(scanned) == MAX_SCANNED else []
+        passed = entries[:limit] if len(entries) > limit else scanned if len(scanned) == MAX_SCANNED else []
         more_after = max(readable_places(passed), default=None)
         return RecentRuns(tuple(run for run in runs if run is not None), more_after)
 
@@ -291,26 +291,26 @@ class S3History:
         self, pipeline: PipelineName | None, limit: int, *, refused: bool = False
     ) -> tuple[CommandOutcome, ...]:
         """Outcomes, newest first. A leader and its successor may have stored the same outcome."""
-        found: dict[tuple[datetime, CommandId], CommandOutcome] = {}
+        outcomes: dict[tuple[datetime, CommandId], CommandOutcome] = {}
         for prefix in (REFUSED,) if refused else (REFUSED, ACCEPTED):
-            found |= self._newest(prefix, pipeline, limit)
-        return tuple(found[key] for key in sorted(found, reverse=True)[:limit])
+            outcomes |= self._newest(prefix, pipeline, limit)
+        return tuple(outcomes[key] for key in sorted(outcomes, reverse=True)[:limit])
 
     def _newest(
         self, prefix: str, pipeline: PipelineName | None, limit: int
     ) -> dict[tuple[datetime, CommandId], CommandOutcome]:
         """At least the `limit` newest ones of a kind, or all in the newest objects."""
-        found: dict[tuple[datetime, CommandId], CommandOutcome] = {}
+        outcomes: dict[tuple[datetime, CommandId], CommandOutcome] = {}
         with or_unavailable("commands cannot be listed"):
             for info in islice(valid_objects(self._store, prefix), MAX_OUTCOME_OBJECTS):
                 if (body := readable_record(self._store, info.key, records.OUTCOMES)) is None:
                     continue
                 all_of_it = (*body.refusals, *body.accepted)
                 fitting = (outcome for outcome in all_of_it if pipeline in (None, outcome.pipeline))
-                found |= {(outcome.decided_at, outcome.command): outcome for outcome in fitting}
-                if len(found) >= limit:
+                outcomes |= {(outcome.decided_at, outcome.command): outcome for outcome in fitting}
+                if len(outcomes) >= limit:
                     break
-        return found
+        return outcomes
 
     def store_terms(self, terms: Sequence[Term]) -> None:
         with or_unavailable("terms could not be stored in history"):
@@ -320,8 +320,8 @@ class S3History:
     def terms(self, before: int, limit: int) -> tuple[Term, ...]:
         with or_unavailable("terms cannot be read in history"):
             keys = [info.key for info in islice(valid_objects(self._store, TERMS, _term_key(before)), limit)]
-            found = [readable_record(self._store, key, records.TERM) for key in keys]
-        return tuple(term for term in found if term is not None)
+            read = [readable_record(self._store, key, records.TERM) for key in keys]
+        return tuple(term for term in read if term is not None)
 
     def created_before(self, when: datetime, pipeline: PipelineName | None) -> Iterator[RunId]:
         prefix = index_of(pipeline)

@@ -58,10 +58,10 @@ class S3LogArchive:
     ) -> bytes:
         """Read from `offset`, across chunks, up to `limit` or a gap; or from a pack."""
         with or_unavailable(f"{kept} of {attempt} cannot be read"):
-            found = self._chunks(_prefix(attempt, kept), offset, limit)
-            if found is None:
-                found = self._packed(attempt, offset, limit) if kept is KeptLog.LOG else b""
-        return found
+            text = self._chunks(_prefix(attempt, kept), offset, limit)
+            if text is None:
+                text = self._packed(attempt, offset, limit) if kept is KeptLog.LOG else b""
+        return text
 
     def size(self, attempt: AttemptId) -> int:
         """Size of its consecutive chunks, from one listing; or from its pack's index."""
@@ -97,10 +97,10 @@ class S3LogArchive:
                 yield int(name), info
 
     def _packed(self, attempt: AttemptId, offset: int, limit: int) -> bytes:
-        found = self._place_in_pack(attempt)
-        if found is None:
+        place = self._place_in_pack(attempt)
+        if place is None:
             return b""
-        key, (start, size) = found
+        key, (start, size) = place
         wanted = min(size - offset, limit)
         if wanted <= 0:
             return b""

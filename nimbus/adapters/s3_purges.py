@@ -118,8 +118,8 @@ class S3Purges:
         with or_unavailable("purges cannot be listed"):
             marks = list(valid_objects(self._store, _PURGING))
             runs = (RunId(info.key.removeprefix(_PURGING)) for info in marks)
-            found = [readable_record(self._store, _note_key(run), records.PURGED) for run in runs]
-        yield from filter(None, found)
+            purges = [readable_record(self._store, _note_key(run), records.PURGED) for run in runs]
+        yield from filter(None, purges)
 
     def delete_history(self, purged: Purged) -> None:
         """Delete a run's record, which hides the run everywhere, then its other objects. Safe to repeat."""

@@ -39,8 +39,8 @@ class Pipeline:
             raise ValueError(f"pipeline {name} has two tasks named {twice!r}: give one of them name=...")
         for task in self.tasks.values():
             for need in task.needs:
-                found = self.tasks.get(_name(need))
-                if found is None or (found is not need and not isinstance(need, str)):
+                needed = self.tasks.get(_name(need))
+                if needed is None or (needed is not need and not isinstance(need, str)):
                     raise ValueError(f"task {task.name} needs {_name(need)}, which is not in tasks=[...]")
 
     def definition(self) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, timedelta):
         return f"{value.total_seconds():g}s"
     if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value

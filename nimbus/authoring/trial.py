@@ -136,17 +136,17 @@ def _without_retries(spec: PipelineSpec) -> PipelineSpec:
 
 def _tasks(pipeline: Pipeline, replace: Mapping[str, TaskFunction]) -> dict[str, Task[..., Any]]:
     """The task to call for each name. Raises ValueError if `replace` lacks one."""
-    found = {name: task for name, task in pipeline.tasks.items() if task.function is not None}
+    tasks = {name: task for name, task in pipeline.tasks.items() if task.function is not None}
     waits = {name for name, task in pipeline.tasks.items() if task.kind in ("approval", "wait")}
-    found |= {name: Task(name, "python", _pass, (), {}) for name in waits}
-    found |= {name: Task(name, "python", function, (), {}) for name, function in replace.items()}
-    missing = [name for name in pipeline.tasks if name not in found]
+    tasks |= {name: Task(name, "python", _pass, (), {}) for name in waits}
+    tasks |= {name: Task(name, "python", function, (), {}) for name, function in replace.items()}
+    missing = [name for name in pipeline.tasks if name not in tasks]
     if missing:
         raise ValueError(
             f"these tasks are programs or child runs, which a test does not start: {', '.join(missing)}; "
             "give a function for each, as replace={name: function}"
         )
-    return found
+    return tasks
 
 
 def _pass(ctx: TaskContext, *_: str) -> None:
@@ -238,10 +238,10 @@ class _Trying:
         outputs = committed_outputs(run, spec.needs)
         reads = {name: self._reads.get(name, ()) for name in spec.uses}
         folders = {
-            f"{name}:{place}": str(one["path"])
+            f"{name}:{place}": str(version["path"])
             for name, versions in reads.items()
-            for place, one in enumerate(versions)
-            if "path" in one
+            for place, version in enumerate(versions)
+            if "path" in version
         }
         return {
             "schema": 1,
@@ -259,7 +259,9 @@ class _Trying:
             "parameters": dict(run.parameters),
             "variables": dict(run.variables),
             "inputs": {need: str(self._folder / output) for need, output in outputs.items()} | folders,
-            "reads": {name: [_version(run, one) for one in versions] for name, versions in reads.items()},
+            "reads": {
+                name: [_version(run, version) for version in versions] for name, versions in reads.items()
+            },
             "output": str(self._folder / spec.name),
             "checkpoint": json.dumps(self._earlier.get(str(spec.name))),
             "release_root": str(self._pipeline.file.parent),

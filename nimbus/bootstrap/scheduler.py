@@ -140,8 +140,8 @@ def build_parts(resources: Resources, has_sentinel: Callable[[], bool] = lambda:
     outputs = output_files(settings, registrations.data_mark)
 
     def open_file(reference: str, path: str) -> Iterator[bytes] | None:
-        found = outputs.opened(reference, path)
-        return None if found is None else found.pieces
+        file = outputs.opened(reference, path)
+        return None if file is None else file.pieces
 
     effects = Effects(
         read_run=resources.reader.run,
@@ -380,4 +380,6 @@ def _store_trouble(session: StoreSession) -> str:
 
 def _storage_trouble(readiness: Readiness) -> str:
     """The syncer's last error of S3, if it waits for S3."""
-    return next((found.reason for found in readiness.releases.values() if found.state == "unavailable"), "")
+    return next(
+        (release.reason for release in readiness.releases.values() if release.state == "unavailable"), ""
+    )

@@ -121,7 +121,7 @@ def clusters(
     def endpoints_of(target: Target) -> Callable[[], Sequence[str]]:
         return lambda: list(target.schedulers) or [scheduler.address for scheduler in schedulers()]
 
-    found: dict[str, ClusterTarget] = {}
+    by_name: dict[str, ClusterTarget] = {}
     for name, target in targets.items():
         settings = configured[name]
         build = partial(
@@ -136,19 +136,19 @@ def clusters(
                 manager = StandaloneManager(
                     target.master, target.rest, version("pyspark"), target.token, settings.pages
                 )
-                found[name] = build(manager=manager, environment=target.env)
+                by_name[name] = build(manager=manager, environment=target.env)
             case TargetKind.YARN if target.rest:
                 client = _client(target, worker, of_yarn.VARIABLES)
                 manager = YarnManager(target.rest, client, hadoop_user(target.env))
-                found[name] = build(manager=manager, driver_id=CONTAINER_VARIABLE)
+                by_name[name] = build(manager=manager, driver_id=CONTAINER_VARIABLE)
             case TargetKind.KUBERNETES:
                 client = _client(target, worker, of_kubernetes.VARIABLES)
                 api = KubernetesApi(target.master, settings.namespace, target.ca_file, target.token)
                 manager = KubernetesManager(client, api, settings.namespace)
-                found[name] = build(manager=manager, driver_id=NAME_VARIABLE, keeps_ended=True)
+                by_name[name] = build(manager=manager, driver_id=NAME_VARIABLE, keeps_ended=True)
             case TargetKind.LOCAL | TargetKind.CONNECT | TargetKind.STANDALONE | TargetKind.YARN:
                 pass  # it takes no drivers
-    return found
+    return by_name
 
 
 def _client(target: SparkTarget, worker: Worker, variables: str) -> SparkClient:

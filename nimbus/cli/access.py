@@ -118,7 +118,7 @@ def _add_to(
     from nimbus import records
     from nimbus.domain.cluster.access import AccessRole, Token
 
-    found = Token(
+    token = Token(
         id=made.id,
         name=name,
         role=AccessRole(role),
@@ -129,7 +129,7 @@ def _add_to(
     )
     try:
         there = records.TOKENS.decode(file.read_bytes(), str(file)).tokens if file.exists() else ()
-        body = records.TOKENS.encode(records.TokensBody(tokens=(*there, found)))
+        body = records.TOKENS.encode(records.TokensBody(tokens=(*there, token)))
         part = file.with_suffix(f".{os.getpid()}.part")
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640), "wb") as opened:
             opened.write(body)

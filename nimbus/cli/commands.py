@@ -112,21 +112,21 @@ def select(
         **({"names": names} if names else {"filter": where}),
         **{name: value for name, value in more.items() if value},
     }
-    found = api.post("/selections/preview", body)
+    preview = api.post("/selections/preview", body)
     if dry_run and out.as_json:
-        out.data(found)
+        out.data(preview)
     elif not out.as_json:
         columns = ("name", "state") if pipelines else ("name", "pipeline", "state")
-        out.table(columns, [tuple(row[name] for name in columns) for row in found["targets"]])
+        out.table(columns, [tuple(row[name] for name in columns) for row in preview["targets"]])
     if dry_run:
         return Exit.OK
-    what = counted(found["count"], found["of"][:-1])
+    what = counted(preview["count"], preview["of"][:-1])
     if not yes:
         confirm(f"{action.capitalize()} {what}?")
-    body |= {"reason": reason, "token": found["token"]}
+    body |= {"reason": reason, "token": preview["token"]}
     answer = api.command("POST", "/selections", body)
     code = report_command(out, answer, quiet=out.as_json)
-    return code if code is not Exit.OK else _report(api, out, answer["command_id"], found["count"])
+    return code if code is not Exit.OK else _report(api, out, answer["command_id"], preview["count"])
 
 
 def _report(api: Api, out: Output, command: str, count: int) -> int:

@@ -54,7 +54,7 @@ def init(folder: Path, example: str | None, *, minimal: bool) -> int:
     text = file.read_text(encoding="utf-8").replace(f"\nname: {source.name}\n", f"\nname: {name}\n")
     file.write_text(text.replace(f"run start {source.name} ", f"run start {name} "), encoding="utf-8")
     out = Output()
-    for path in sorted(found for found in folder.rglob("*") if found.is_file()):
+    for path in sorted(file for file in folder.rglob("*") if file.is_file()):
         out.line(str(path))
     out.note(f"made {folder}; next: nimbus pipeline validate {folder}")
     return Exit.OK
@@ -67,9 +67,11 @@ def _refuse_filled(folder: Path) -> None:
 
 def _example(name: str) -> Path:
     folder = shipped("examples")
-    found = [file.parent for file in folder.rglob("pipeline.yaml")]
+    folders = [file.parent for file in folder.rglob("pipeline.yaml")]
     # One that is written in Python has its name in its code.
-    known = sorted(str(place.relative_to(folder)) for place in found if not (place / "pipeline.py").exists())
+    known = sorted(
+        str(place.relative_to(folder)) for place in folders if not (place / "pipeline.py").exists()
+    )
     if name not in known:
         raise click.UsageError(f"there is no example {name}; there are: {', '.join(known)}")
     return folder / name
@@ -131,7 +133,7 @@ def key_texts() -> dict[str, str]:
 
     A key without a comment belongs to the one above it.
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     section, comment = "", list[str]()
     for line in (shipped("configs") / "nimbus.example.yaml").read_text(encoding="utf-8").splitlines():
         text = line.strip()
@@ -142,9 +144,9 @@ def key_texts() -> dict[str, str]:
         if colon and not line.startswith(" "):
             section = name
         elif colon:
-            found[f"{section}.{name}"] = "\n".join(comment) or next(reversed(found.values()))
+            texts[f"{section}.{name}"] = "\n".join(comment) or next(reversed(texts.values()))
         comment = []
-    return found
+    return texts
 
 
 @config.command(
@@ -167,11 +169,11 @@ def show(config: Path | None, output: str, origins: bool, changed: bool) -> None
     from nimbus.config.settings import shown
 
     out = Output(output)
-    found = [setting for setting in shown(settings_of(config)) if not (changed and setting.is_default)]
+    settings = [setting for setting in shown(settings_of(config)) if not (changed and setting.is_default)]
     names = ("key", "value", "origin") if origins else ("key", "value")
-    data = [{name: getattr(setting, name) for name in names} for setting in found]
+    data = [{name: getattr(setting, name) for name in names} for setting in settings]
     if out.printed_json({"settings": data}):
         return
     columns = ("key", "value", "from") if origins else ("key", "value")
-    rows = [(setting.key, setting.text, setting.origin)[: len(columns)] for setting in found]
+    rows = [(setting.key, setting.text, setting.origin)[: len(columns)] for setting in settings]
     out.table(columns, rows, empty="every key has its default")

@@ -123,26 +123,26 @@ def parameters(pairs: tuple[str, ...], document: str | None) -> dict[str, Any]:
     """
     from nimbus.domain.pipelines.parameters import parsed_json
 
-    found: Any = {}
+    parsed: Any = {}
     if document is not None:
         text = sys.stdin.read() if document == "-" else document
         try:
-            found = parsed_json(text)
+            parsed = parsed_json(text)
         except ValueError as exc:
             raise _bad_params(f"--params is no JSON: {exc}.") from exc
-        if not isinstance(found, dict):
+        if not isinstance(parsed, dict):
             raise _bad_params("--params must be a JSON object, such as '{\"months\": 3}'.")
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise _bad_params(f"--param {pair!r} is not of the form key=value.")
         try:
-            found[key] = parsed_json(value)
+            parsed[key] = parsed_json(value)
         except ValueError:
-            found[key] = value
+            parsed[key] = value
         if any("\ud800" <= char <= "\udfff" for char in pair):
             raise _bad_params(f"--param {key!r}: the value is not valid Unicode.")
-    return dict(found)
+    return dict(parsed)
 
 
 def _bad_params(message: str) -> CliError:
@@ -202,20 +202,20 @@ def settings_of(given: Path | None) -> Settings:
     """
     from nimbus.config import load_settings
 
-    found = find_config(given)
-    if found is None:
+    path = find_config(given)
+    if path is None:
         raise _no_config()
-    return load_settings(found, os.environ)
+    return load_settings(path, os.environ)
 
 
 def storage_of(given: Path | None) -> Storage:
     """Read the section `storage` alone. Errors as of `settings_of`."""
     from nimbus.config.load import load_storage
 
-    found = find_config(given)
-    if found is None and "NIMBUS__STORAGE__BUCKET" not in os.environ:
+    path = find_config(given)
+    if path is None and "NIMBUS__STORAGE__BUCKET" not in os.environ:
         raise _no_config()
-    return load_storage(found, os.environ)
+    return load_storage(path, os.environ)
 
 
 def _no_config() -> CliError:

@@ -111,7 +111,7 @@ class Output:
         """Print a JSON document."""
         written = json.dumps(document, indent=2, ensure_ascii=False)
         # JSON leaves some control characters in its strings; \u escapes are the same characters.
-        click.echo(CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", written))
+        click.echo(CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", written))
 
     def printed_json(self, document: Any) -> bool:
         """Print a JSON document if JSON was asked for. False: nothing is printed."""

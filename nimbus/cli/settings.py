@@ -188,12 +188,12 @@ def list_calendars(api: Api, out: Output) -> None:
 @remote
 def show(api: Api, out: Output, name: str) -> None:
     """Show the days of a calendar, in the form of its file."""
-    found = next((row for row in api.get("/calendars")["calendars"] if row["name"] == name), None)
-    if found is None:
+    row = next((row for row in api.get("/calendars")["calendars"] if row["name"] == name), None)
+    if row is None:
         message = f"there is no calendar {name}: see `nimbus calendar list`."
         raise CliError(message, code="unknown_calendar", exit_code=Exit.NOT_FOUND)
-    if not out.printed_json(found):
-        out.line(_as_file(found["days"]))
+    if not out.printed_json(row):
+        out.line(_as_file(row["days"]))
 
 
 @calendar.command(name="remove")

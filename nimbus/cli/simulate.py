@@ -101,10 +101,10 @@ def simulate(
         raise CliError(f"{only} has no schedule that fires.", code="no_schedule", exit_code=Exit.NOT_FOUND)
     lines: dict[str, Line] = {str(pipeline.name): Line() for pipeline in expected}
     shown: list[Forecast] = []
-    for found in forecast(expected, after, until, max_running=limit):
-        _count(lines[found.pipeline], found)
-        if each and only in (None, found.pipeline):
-            shown.append(found)
+    for event in forecast(expected, after, until, max_running=limit):
+        _count(lines[event.pipeline], event)
+        if each and only in (None, event.pipeline):
+            shown.append(event)
     names = sorted(lines) if only is None else [only]
     basis = {name: known.get(name, assumed) for name in names}
     if out.as_json:
@@ -137,14 +137,14 @@ def _time(option: str, text: str) -> datetime:
 
 
 def _durations(runs: Iterable[Mapping[str, Any]]) -> dict[str, Known]:
-    found: defaultdict[str, list[float]] = defaultdict(list)
+    durations: defaultdict[str, list[float]] = defaultdict(list)
     for run in runs:
         if run["started_at"] and run["finished_at"]:
             took = datetime.fromisoformat(run["finished_at"]) - datetime.fromisoformat(run["started_at"])
-            found[run["pipeline"]].append(took.total_seconds())
+            durations[run["pipeline"]].append(took.total_seconds())
     return {
         name: Known(timedelta(seconds=statistics.median(times)), f"median of {len(times)}")
-        for name, times in found.items()
+        for name, times in durations.items()
     }
 
 
@@ -154,13 +154,13 @@ def _expected(api: Api, known: Mapping[str, Known], assumed: Known, *, with_prio
     from nimbus.domain.pipelines.pipeline import Concurrency, Priority, WhenFull
     from nimbus.engine.forecast import Expected
 
-    found = []
+    pipelines = []
     for row in api.get("/pipelines")["pipelines"]:
         if row["state"] != "active" or row["schedule"] is None or row["starts_by_data"]:
             continue
         full = row.get("concurrency")
         priority = _priority(api, row["name"]) if with_priority else None
-        found += [
+        pipelines += [
             Expected(
                 name=PipelineName(row["name"]),
                 schedule=schedule,
@@ -173,13 +173,13 @@ def _expected(api: Api, known: Mapping[str, Known], assumed: Known, *, with_prio
             )
             for schedule in schedules_in(row)
         ]
-    return found
+    return pipelines
 
 
 def _ahead(position: str | None) -> datetime | None:
     """The position of a schedule, if a leader's clock that was ahead has moved it into the future."""
-    found = None if position is None else datetime.fromisoformat(position)
-    return found if found is not None and found > datetime.now(UTC) else None
+    moment = None if position is None else datetime.fromisoformat(position)
+    return moment if moment is not None and moment > datetime.now(UTC) else None
 
 
 def _priority(api: Api, name: str) -> str | None:
@@ -188,13 +188,13 @@ def _priority(api: Api, name: str) -> str | None:
     return None if spec is None else str(spec["priority"])
 
 
-def _count(line: Line, found: Forecast) -> None:
+def _count(line: Line, event: Forecast) -> None:
     line.fires += 1
-    line.runs += found.started_at is not None
-    line.skipped += found.fate.value == "skipped"
-    line.replaced += found.fate.value == "replaced"
-    if found.waited:
-        line.waits.append(found.waited.total_seconds())
+    line.runs += event.started_at is not None
+    line.skipped += event.fate.value == "skipped"
+    line.replaced += event.fate.value == "replaced"
+    if event.waited:
+        line.waits.append(event.waited.total_seconds())
 
 
 def _summary(name: str, line: Line, known: Known) -> dict[str, Any]:
@@ -222,12 +222,12 @@ def _run_row(data: Mapping[str, Any]) -> tuple[str, ...]:
     return clock(data["fire"]), name, data["fate"], clock(data["start"]), clock(data["end"])
 
 
-def _data(found: Forecast) -> dict[str, Any]:
+def _data(event: Forecast) -> dict[str, Any]:
     return {
-        "pipeline": found.pipeline,
-        "schedule": found.schedule,
-        "fire": found.fire.isoformat(),
-        "fate": found.fate.value,
-        "start": found.started_at and found.started_at.isoformat(),
-        "end": found.ended_at and found.ended_at.isoformat(),
+        "pipeline": event.pipeline,
+        "schedule": event.schedule,
+        "fire": event.fire.isoformat(),
+        "fate": event.fate.value,
+        "start": event.started_at and event.started_at.isoformat(),
+        "end": event.ended_at and event.ended_at.isoformat(),
     }

@@ -126,15 +126,15 @@ def drain(api: Client, out: Output, worker_id: str, reason: str, timeout: float)
 @remote
 def wanted(api: Client, out: Output) -> int:
     """List the slots that ready tasks lack, by label and target, and for how long. For autoscalers."""
-    found = api.wanted()
+    answer = api.wanted()
     if out.as_json:
-        out.data({"wanted": None if found is None else [asdict(need) for need in found]})
-    elif found is not None:
-        rows = [(", ".join(need.labels), need.target, need.slots, span(need.waited_s)) for need in found]
+        out.data({"wanted": None if answer is None else [asdict(need) for need in answer]})
+    elif answer is not None:
+        rows = [(", ".join(need.labels), need.target, need.slots, span(need.waited_s)) for need in answer]
         out.table(("labels", "target", "slots", "waited"), rows, empty="no ready task lacks a worker")
-    if found is None:
+    if answer is None:
         out.note("there is no leader: what is wanted is not known.")
-    return Exit.UNREACHABLE if found is None else Exit.OK
+    return Exit.UNREACHABLE if answer is None else Exit.OK
 
 
 @worker.command()

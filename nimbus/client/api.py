@@ -158,8 +158,8 @@ class Api:
 
     def leader(self) -> dict[str, Any] | None:
         """Return the confirmed leader; None if there is none."""
-        found: dict[str, Any] | None = self.get("/leader")["leader"]
-        return found
+        row: dict[str, Any] | None = self.get("/leader")["leader"]
+        return row
 
     def _ask(
         self, method: str, path: Path, *, patience_s: float | None = None, **request: Any
@@ -218,9 +218,9 @@ class Api:
 
     def _credentials(self, server: str) -> dict[str, str]:
         """The token for a scheduler; one that was learnt gets that of the scheduler that named it."""
-        found = credentials(server, self._token)
+        token = credentials(server, self._token)
         named_by = self._named_by.get(server)
-        return found if found or named_by is None else credentials(named_by, self._token)
+        return token if token or named_by is None else credentials(named_by, self._token)
 
 
 def _pause_s(state: RetryCallState) -> float:
@@ -257,8 +257,8 @@ def _refusal(response: httpx.Response, server: str) -> ProblemError | Unreachabl
     after = response.headers.get("Retry-After", "")
     retry_after_s = float(after) if after.isdecimal() else 0.0
     try:
-        found = response.json()
-        code, detail, errors = str(found["code"]), str(found["detail"]), found.get("errors") or ()
+        document = response.json()
+        code, detail, errors = str(document["code"]), str(document["detail"]), document.get("errors") or ()
     except (ValueError, KeyError, TypeError):
         where = f"{response.request.method} {response.request.url}"
         code, errors = "http", ()

@@ -213,25 +213,25 @@ class Client(Api):
             yield from self._log_to_end(path, attempt, 0)
             return
         number = attempt
-        while (found := self._await_attempt(path, run_id, task, number)) is not None:
-            yield LogPiece(attempt=found, data=b"", end=0, state="open")
-            yield from self._log_of(path, found)
+        while (log := self._await_attempt(path, run_id, task, number)) is not None:
+            yield LogPiece(attempt=log, data=b"", end=0, state="open")
+            yield from self._log_of(path, log)
             if attempt is not None:
                 return
-            number = found + 1
+            number = log + 1
 
     def _log_to_end(self, path: tuple[str, ...], attempt: int | None, offset: int) -> Iterator[LogPiece]:
         while True:
             answer = self.fetch(path, attempt=attempt, offset=offset)
-            found = answer.headers
-            attempt = int(found["X-Attempt"])  # a retry between two pieces must not mix two logs
-            offset = int(found.get("X-Log-End", offset))
+            headers = answer.headers
+            attempt = int(headers["X-Attempt"])  # a retry between two pieces must not mix two logs
+            offset = int(headers.get("X-Log-End", offset))
             yield LogPiece(
                 attempt=attempt,
                 data=answer.content,
                 end=offset,
-                state=found["X-Attempt-State"],
-                unstored=found.get("X-Log-Unstored", ""),
+                state=headers["X-Attempt-State"],
+                unstored=headers.get("X-Log-Unstored", ""),
             )
             if not answer.content:
                 return

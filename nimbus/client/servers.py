@@ -130,8 +130,8 @@ def kept_tokens() -> dict[str, str]:
     if place is None:
         return {}
     try:
-        found = json.loads(place.read_text())
-        return {str(server): str(token) for server, token in found["tokens"].items()}
+        document = json.loads(place.read_text())
+        return {str(server): str(token) for server, token in document["tokens"].items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:

@@ -53,11 +53,11 @@ def check(model: type[AnyModel], document: Document) -> tuple[AnyModel | None, l
     try:
         return model.model_validate(document.data), []
     except ValidationError as error:
-        found = [(_place(detail), detail) for detail in error.errors(include_url=False)]
-        found.sort(key=lambda item: document.line_of(item[0]) or 0)
-        shown = [_problem(model, document, *item) for item in found[:MAX_SHOWN]]
+        details = [(_place(detail), detail) for detail in error.errors(include_url=False)]
+        details.sort(key=lambda item: document.line_of(item[0]) or 0)
+        shown = [_problem(model, document, *item) for item in details[:MAX_SHOWN]]
         # The others are only counted: suggestions for 100,000 keys would take hours.
-        return None, shown + shown[-1:] * (len(found) - len(shown))
+        return None, shown + shown[-1:] * (len(details) - len(shown))
 
 
 def _place(detail: ErrorDetails) -> KeyPath:
@@ -66,15 +66,15 @@ def _place(detail: ErrorDetails) -> KeyPath:
 
 def keys_at(model: type[BaseModel], path: KeyPath) -> tuple[str, ...]:
     """The keys that a model allows at a place; empty if it allows any key, or none."""
-    found: type[BaseModel] | None = model
+    section: type[BaseModel] | None = model
     depth = 0
-    while depth < len(path) and found is not None:
-        field = _field(found, path[depth])
+    while depth < len(path) and section is not None:
+        field = _field(section, path[depth])
         if field is None:
             return ()
-        found, names = _model_in(field.annotation)
+        section, names = _model_in(field.annotation)
         depth += 1 + names
-    return tuple(field.alias or name for name, field in found.model_fields.items()) if found else ()
+    return tuple(field.alias or name for name, field in section.model_fields.items()) if section else ()
 
 
 def _model_in(annotation: Any) -> tuple[type[BaseModel] | None, int]:
@@ -123,14 +123,14 @@ def _problem(model: type[BaseModel], document: Document, path: KeyPath, detail: 
 
 
 def _is_secret(model: type[BaseModel], path: KeyPath) -> bool:
-    found: type[BaseModel] | None = model
+    section: type[BaseModel] | None = model
     for position, part in enumerate(path):
-        field = _field(found, part)
+        field = _field(section, part)
         if field is None:
             return False
         if is_secret(field.annotation):
             return position == len(path) - 1
-        found = _model_in(field.annotation)[0]
+        section = _model_in(field.annotation)[0]
     return False
 
 
@@ -153,13 +153,13 @@ def _must_be(kind: str, value: object) -> str:
 
 
 def _keys_in(data: Mapping[str, Any], path: KeyPath) -> Collection[str]:
-    found: Any = data
+    value: Any = data
     for part in path:
         try:
-            found = found[part]
+            value = value[part]
         except (LookupError, TypeError):
             return ()
-    return found.keys() if isinstance(found, Mapping) else ()
+    return value.keys() if isinstance(value, Mapping) else ()
 
 
 def kind_faults(

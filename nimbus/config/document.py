@@ -236,8 +236,8 @@ def _syntax_problem(error: yaml.YAMLError, text: str, name: str) -> Problem:
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark
         where = error.context_mark if "end of stream" in str(error.problem) else mark
-        found = str(error.problem)
-        message = _PLAIN_WORDS.get(found, f"this is not YAML: {found}")
+        problem = str(error.problem)
+        message = _PLAIN_WORDS.get(problem, f"this is not YAML: {problem}")
         lines = text.splitlines()
         if mark is not None and mark.line < len(lines) and lines[mark.line].lstrip(" ").startswith("\t"):
             message, where = "a tab is used for indentation; use spaces", mark

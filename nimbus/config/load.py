@@ -46,9 +46,9 @@ def load_settings(path: Path, environ: Mapping[str, str]) -> Settings:
     problems = _without_echoes(problems, given)
     if settings is not None:
         problems += [merged.problem(key, message) for key, message in relation_faults(settings)]
-    found = [*overrides.problems, *(overrides.placed(problem) for problem in problems)]
-    if settings is None or found:
-        raise InvalidConfigurationError(found)
+    faults = [*overrides.problems, *(overrides.placed(problem) for problem in problems)]
+    if settings is None or faults:
+        raise InvalidConfigurationError(faults)
     return settings.with_origins(_origins(merged, given, overrides))
 
 
@@ -70,9 +70,9 @@ def load_storage(path: Path | None, environ: Mapping[str, str]) -> Storage:
     section = overrides.over(document.data).get("storage")
     alone = Document(document.name, {"storage": {} if section is None else section}, document.lines)
     settings, problems = check(_StorageAlone, alone)
-    found = [*overrides.problems, *(overrides.placed(problem) for problem in problems)]
-    if settings is None or found:
-        raise InvalidConfigurationError(found)
+    faults = [*overrides.problems, *(overrides.placed(problem) for problem in problems)]
+    if settings is None or faults:
+        raise InvalidConfigurationError(faults)
     return settings.storage
 
 

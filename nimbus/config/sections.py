@@ -275,8 +275,8 @@ class Retention(Strict):
 
     def by_part(self) -> dict[RunPart, timedelta]:
         """The parts with a retention time, in the order of their deletion."""
-        found = {RunPart.LOGS: self.logs, RunPart.OUTPUTS: self.outputs, RunPart.HISTORY: self.history}
-        return {part: keep for part, keep in found.items() if keep is not None}
+        limits = {RunPart.LOGS: self.logs, RunPart.OUTPUTS: self.outputs, RunPart.HISTORY: self.history}
+        return {part: keep for part, keep in limits.items() if keep is not None}
 
 
 class Alerts(Strict):

@@ -172,9 +172,9 @@ def folder_path(value: object) -> Path:
 def spark_folder(value: object) -> Path:
     """An absolute path of a folder for Spark's and Java's own files."""
     path = folder_path(value)
-    if found := _SPLIT_AT.search(str(path)):
+    if match := _SPLIT_AT.search(str(path)):
         raise SuggestingError(
-            f"{str(path)!r} must not contain {found[0]!r}: Spark or Java would use other folders; choose "
+            f"{str(path)!r} must not contain {match[0]!r}: Spark or Java would use other folders; choose "
             "a path without spaces, commas, colons, quotes and backslashes"
         )
     return path

@@ -135,14 +135,14 @@ def awaiting_dates(
         for read in spec.reads
         if read.dataset in publishers and not (read.latest or read.new or read.of)
     ]
-    found = [
+    awaited = [
         dates
         for wait in waits
         if schedule is not None
         and wait.pipeline in spans
         and (dates := _awaiting(schedule, wait, spans[wait.pipeline], until)) is not None
     ]
-    return (min(first for first, _ in found), max(last for _, last in found)) if found else None
+    return (min(first for first, _ in awaited), max(last for _, last in awaited)) if awaited else None
 
 
 def _awaiting(

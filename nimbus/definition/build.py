@@ -43,7 +43,7 @@ _EVENT_LOG = "spark.eventLog.enabled"
 def build_pipeline(model: m.PipelineKeys) -> PipelineSpec:
     """The pipeline that a definition describes."""
     tasks = tuple(build_task(name, task, model) for name, task in model.tasks.items())
-    schedules = [_schedule(name, one) for name, one in schedules_of(model).items()]
+    schedules = [_schedule(name, schedule) for name, schedule in schedules_of(model).items()]
     reads = tuple(_read(name, read, model.start) for name, read in model.reads.items())
     return replace(
         PipelineSpec(**_same(model, PipelineSpec)),
@@ -53,11 +53,15 @@ def build_pipeline(model: m.PipelineKeys) -> PipelineSpec:
         concurrency=_concurrency(model),
         webhook=None if model.webhook is None else _webhook(model.webhook),
         notify=None if model.notify is None else notify_rules(model.notify),
-        fresh={DatasetName(name): one.fresh for name, one in model.datasets.items() if one.fresh is not None},
+        fresh={
+            DatasetName(name): dataset.fresh
+            for name, dataset in model.datasets.items()
+            if dataset.fresh is not None
+        },
         readers={
-            DatasetName(name): tuple(one.readers)
-            for name, one in model.datasets.items()
-            if one.readers is not None
+            DatasetName(name): tuple(dataset.readers)
+            for name, dataset in model.datasets.items()
+            if dataset.readers is not None
         },
         parameters={name: build_parameter(parameter) for name, parameter in model.parameters.items()},
         tasks=tasks,
@@ -72,7 +76,7 @@ def build_pipeline(model: m.PipelineKeys) -> PipelineSpec:
 
 def _same(model: Strict, spec: type) -> dict[str, Any]:
     """The values of keys that the domain has under the same name; what a definition leaves out is missing."""
-    names = {one.name for one in fields(spec)}
+    names = {field.name for field in fields(spec)}
     said = ((name, value) for name, value in model if name in names and value is not None)
     return {name: tuple(value) if isinstance(value, list) else value for name, value in said}
 
@@ -84,7 +88,12 @@ def notify_rules(models: Iterable[Notify]) -> tuple[NotifyRule, ...]:
 
 def _texts(task: TaskSpec) -> Iterator[str]:
     """The texts of a task that may be templates."""
-    yield from (*task.args, *task.spark_conf.values(), task.when, *(one.key for one in task.publishes))
+    yield from (
+        *task.args,
+        *task.spark_conf.values(),
+        task.when,
+        *(publication.key for publication in task.publishes),
+    )
     given = {} if task.children is None else task.children.parameters
     yield from (value for value in given.values() if isinstance(value, str))
 

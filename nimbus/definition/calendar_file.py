@@ -132,4 +132,4 @@ def with_calendars(spec: PipelineSpec, folder: Path, shown: str) -> PipelineSpec
 
 
 def _names(spec: PipelineSpec) -> Iterable[str]:
-    return sorted({one.calendar for one in spec.schedules if one.calendar is not None})
+    return sorted({schedule.calendar for schedule in spec.schedules if schedule.calendar is not None})

@@ -174,11 +174,11 @@ def _moved(schedule: Schedule, days: Calendar, after: datetime) -> Iterator[date
             target = until = days.next_working(day)
         else:
             target, until = days.last_working(day), days.next_working(day + _DAY) - _DAY
-        found = set()
+        moments = set()
         while shown is not None and shown.date() <= until:
-            found.add(_named(target, shown.time(), zone))
+            moments.add(_named(target, shown.time(), zone))
             shown = next(times, None)
-        for fire in sorted(found):
+        for fire in sorted(moments):
             if fire > last:
                 last = fire
                 yield fire

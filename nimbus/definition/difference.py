@@ -46,8 +46,11 @@ def changes(now: Mapping[str, Any] | None, then: Mapping[str, Any]) -> Iterator[
 
 def _keyed(spec: Mapping[str, Any]) -> dict[str, Any]:
     """A definition with tasks and schedules by name, so that their order does not matter."""
-    schedules = [one for one in (spec.get("schedule"), *spec.get("more_schedules", ())) if one]
-    named = {f"schedules.{one['name']}" if one.get("name") else "schedule": one for one in schedules}
+    schedules = [schedule for schedule in (spec.get("schedule"), *spec.get("more_schedules", ())) if schedule]
+    named = {
+        f"schedules.{schedule['name']}" if schedule.get("name") else "schedule": schedule
+        for schedule in schedules
+    }
     rest = {key: value for key, value in spec.items() if key not in ("schedule", "more_schedules")}
     return {**rest, **named, "tasks": {task["name"]: task for task in spec.get("tasks", ())}}
 

@@ -55,21 +55,21 @@ def dates_between(schedule: Schedule, first: datetime, last: datetime, limit: in
 
 def intervals_of(schedule: Schedule, fires: Sequence[datetime]) -> tuple[DataInterval, ...]:
     """The data intervals of consecutive fire times; a fire time without one is left out."""
-    found = [interval_of(schedule, fire) for fire in fires[:1]]
+    intervals = [interval_of(schedule, fire) for fire in fires[:1]]
     for before, fire in pairwise(fires):
         usual = schedule.data_interval is None
-        found.append(DataInterval(start=before, end=fire) if usual else interval_of(schedule, fire))
-    return tuple(interval for interval in found if interval is not None)
+        intervals.append(DataInterval(start=before, end=fire) if usual else interval_of(schedule, fire))
+    return tuple(interval for interval in intervals if interval is not None)
 
 
 def last_dates(schedule: Schedule, until: datetime, count: int) -> tuple[datetime, ...]:
     """The last fire times up to `until`, oldest first, at most `count`."""
-    found: deque[datetime] = deque()
+    dates: deque[datetime] = deque()
     before = until + _MICROSECOND
-    while len(found) < count and (fire := previous_fire(schedule, before)) is not None:
-        found.appendleft(fire)
+    while len(dates) < count and (fire := previous_fire(schedule, before)) is not None:
+        dates.appendleft(fire)
         before = fire
-    return tuple(found)
+    return tuple(dates)
 
 
 def bound_of(text: str, zone: tzinfo, *, is_last: bool = False) -> datetime:
@@ -84,15 +84,15 @@ def bound_of(text: str, zone: tzinfo, *, is_last: bool = False) -> datetime:
         ValueError: the text is neither, or not in the years 1000 to 8999.
     """
     try:
-        found = _bound(text, zone, is_last=is_last)
+        bound = _bound(text, zone, is_last=is_last)
     except (ValueError, OverflowError):
-        found = None
-    if found is None or found.tzinfo is None:
+        bound = None
+    if bound is None or bound.tzinfo is None:
         raise ValueError(
             f"{text[:40]!r} is neither a day such as 2026-01-31, nor a time with an offset such as "
             "2026-01-31T06:00:00Z, in the years 1000 to 8999"
         )
-    return found.astimezone(UTC)
+    return bound.astimezone(UTC)
 
 
 def _bound(text: str, zone: tzinfo, *, is_last: bool) -> datetime | None:

@@ -25,9 +25,9 @@ from nimbus.domain.pipelines.pipeline import TaskKind
 
 _CLASSES: list[type[BaseModel]] = [
     Notify,
-    *(one for one in vars(models).values() if inspect.isclass(one) and issubclass(one, BaseModel)),
+    *(thing for thing in vars(models).values() if inspect.isclass(thing) and issubclass(thing, BaseModel)),
 ]
-_MODELS = {one.__name__: one for one in _CLASSES}
+_MODELS = {model.__name__: model for model in _CLASSES}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -40,12 +40,12 @@ class _WithoutTitles(GenerateJsonSchema):
 
 def definition_schema() -> dict[str, Any]:
     """The schema of a definition, draft 2020-12."""
-    found = PipelineKeys.model_json_schema(by_alias=True, schema_generator=_WithoutTitles)
-    found["$defs"][TaskKeys.__name__]["allOf"] = [_of_kind(kind) for kind in KEYS]
-    _tidy(found)
-    for name, part in {PipelineKeys.__name__: found, **found["$defs"]}.items():
+    schema = PipelineKeys.model_json_schema(by_alias=True, schema_generator=_WithoutTitles)
+    schema["$defs"][TaskKeys.__name__]["allOf"] = [_of_kind(kind) for kind in KEYS]
+    _tidy(schema)
+    for name, part in {PipelineKeys.__name__: schema, **schema["$defs"]}.items():
         _describe(part, _MODELS[name])
-    return {"$schema": _DIALECT, "title": "pipeline.yaml", **found}
+    return {"$schema": _DIALECT, "title": "pipeline.yaml", **schema}
 
 
 def _of_kind(kind: TaskKind) -> dict[str, Any]:

@@ -182,8 +182,8 @@ def _no_template(value: object, message: str) -> object:
 
 
 def _parameter_value(value: object) -> object:
-    for one in value if isinstance(value, list) else (value,):
-        _no_template(one, "a parameter takes no templates; write one in the argument of a task")
+    for item in value if isinstance(value, list) else (value,):
+        _no_template(item, "a parameter takes no templates; write one in the argument of a task")
     return clear(value)
 
 
@@ -202,7 +202,7 @@ def _plain_text(value: object) -> str:
     if len(text.encode(errors="replace")) > _LARGEST_VARIABLE:
         raise SuggestingError(f"a variable has {_LARGEST_VARIABLE} bytes at most; write it into a file")
     _no_template(text, "env takes no templates; give it to the task as an argument")
-    if any(ord(one) < ord(" ") and one not in "\t\n\r" for one in text):
+    if any(ord(letter) < ord(" ") and letter not in "\t\n\r" for letter in text):
         # JSON needs six bytes for each, and all variables go to a worker's executor in one message.
         raise SuggestingError("a variable has no control characters but tabs and line breaks")
     return text
@@ -231,10 +231,10 @@ def _lists(value: object) -> object:
         if not values:
             raise SuggestingError(f"{name} must have at least one value".strip())
         clear(values, () if name == SCALAR else (name,))
-        for one in values:
-            if not isinstance(one, str | int | float | bool):
-                raise SuggestingError(f"{described(one)} must be a text, a number or a boolean")
-            _no_template(one, "a value is no template; `params` can be templates, and use `item`")
+        for item in values:
+            if not isinstance(item, str | int | float | bool):
+                raise SuggestingError(f"{described(item)} must be a text, a number or a boolean")
+            _no_template(item, "a value is no template; `params` can be templates, and use `item`")
     return lists
 
 

@@ -58,7 +58,7 @@ def unmatched_pattern(file: Path, pattern: str, why: str) -> InvalidDefinitionEr
     for name, task in model.tasks.items():
         lists |= _libraries(("tasks", name), task)
     places = [
-        (*path, n) for path, patterns in lists.items() for n, one in enumerate(patterns) if one == pattern
+        (*path, n) for path, patterns in lists.items() for n, text in enumerate(patterns) if text == pattern
     ]
     return InvalidDefinitionError([document.problem(place, why) for place in places])
 
@@ -84,9 +84,9 @@ def _checked(document: Document, root: Path | None, *, is_published: bool = Fals
         raise InvalidDefinitionError(exc.problems) from exc
 
 
-def _problems(document: Document, found: Iterable[KeyFault]) -> list[Problem]:
+def _problems(document: Document, faults: Iterable[KeyFault]) -> list[Problem]:
     """The problems by line. Those that are not shown are only counted, because suggestions take long."""
-    ordered = sorted(found, key=lambda fault: document.line_of(fault.path) or 0)
+    ordered = sorted(faults, key=lambda fault: document.line_of(fault.path) or 0)
     shown = [document.problem(*fault) for fault in ordered[:MAX_SHOWN]]
     return shown + shown[-1:] * (len(ordered) - len(shown))
 

@@ -76,8 +76,8 @@ def faults(model: PipelineKeys, *, is_published: bool = False) -> Iterator[KeyFa
         for fault in _parameter_faults(parameter):
             yield fault._replace(path=("parameters", name, *fault.path))
     for name, task in model.tasks.items():
-        found = (*_needs_faults(name, task, model.tasks), *_task_faults(task, model))
-        for fault in (*found, *child_faults(task, model.name)):
+        faults = (*_needs_faults(name, task, model.tasks), *_task_faults(task, model))
+        for fault in (*faults, *child_faults(task, model.name)):
             yield fault._replace(path=("tasks", name, *fault.path))
     needs = NeedGraph({name: task.needs for name, task in model.tasks.items()})
     if not is_published:
@@ -105,9 +105,9 @@ def _parameter_faults(parameter: ParameterKeys) -> Iterator[KeyFault]:
     elif parameter.required and parameter.default is not None:
         yield KeyFault(("required",), "a required parameter has no default; remove one of them")
     elif parameter.default is not None:
-        found = value_fault(build_parameter(parameter), parameter.default)
-        if found is not None:
-            yield KeyFault(("default",), found)
+        problem = value_fault(build_parameter(parameter), parameter.default)
+        if problem is not None:
+            yield KeyFault(("default",), problem)
     elif not parameter.required:
         yield KeyFault((), "needs a default, or `required: true`")
 
@@ -248,24 +248,24 @@ def _library_faults(task: TaskKeys) -> Iterator[KeyFault]:
 def _secret_conf_faults(task: TaskKeys, spark: SparkSettings) -> Iterator[KeyFault]:
     """Secrets in properties: only the session of a sql task gets them, and Spark must hide them."""
     for name, text in spark.conf.items():
-        found = secrets_in(text)
-        if found and task.type is not TaskKind.SQL:
+        secrets = secrets_in(text)
+        if secrets and task.type is not TaskKind.SQL:
             yield KeyFault(
                 ("spark",), f"{name} names a secret, which only a sql task can: set it in the task's code"
             )
-        elif found and not takes_secrets(name):
+        elif secrets and not takes_secrets(name):
             yield KeyFault(
                 ("spark",),
                 f"{name} cannot have a secret: only {SESSION_PROPERTIES}* with password, secret, token or "
                 "access.key in the name can, because Spark hides these",
             )
-        elif found and spark.mode is SparkMode.CONNECT:
+        elif secrets and spark.mode is SparkMode.CONNECT:
             yield KeyFault(
                 ("spark",),
                 f"{name} names a secret, which the event log of the Spark Connect server could show; use "
                 "mode: classic",
             )
-        for variable in sorted(found - task.secrets.keys()):
+        for variable in sorted(secrets - task.secrets.keys()):
             yield KeyFault(
                 ("spark",), f"{name} names secrets.{variable}, and the task has no secret {variable}"
             )
@@ -352,8 +352,8 @@ def _argument_faults(model: PipelineKeys, needs: NeedGraph) -> Iterator[KeyFault
         if task.command:
             texts |= {("tasks", name, "command", n): kept(text) for n, text in enumerate(task.command) if n}
     texts |= key_texts(model)
-    found = argument_faults(list(texts.values()), model.parameters)
-    for path, faults_of_one in zip(texts, found, strict=True):
+    faults = argument_faults(list(texts.values()), model.parameters)
+    for path, faults_of_one in zip(texts, faults, strict=True):
         for message, suggestion, _ in faults_of_one:
             yield KeyFault(path, message, suggestion)
     for path, text in (*texts.items(), *given_texts(model.tasks)):

@@ -49,10 +49,12 @@ def _one_schedule_faults(model: PipelineKeys, schedule: ScheduleKeys) -> Iterato
     for name, value in schedule.parameters.items():
         if (parameter := model.parameters.get(name)) is None:
             yield ("parameters", name), f"the pipeline has no parameter {name}"
-        elif (found := value_fault(build_parameter(parameter), value)) is not None:
-            yield ("parameters", name), found
+        elif (fault := value_fault(build_parameter(parameter), value)) is not None:
+            yield ("parameters", name), fault
     needed = sorted(
-        name for name, one in model.parameters.items() if one.required and name not in schedule.parameters
+        name
+        for name, parameter in model.parameters.items()
+        if parameter.required and name not in schedule.parameters
     )
     if needed and model.start is None:
         why = f"its runs get no value of {', '.join(needed)}, which has no default: give it one"

@@ -223,10 +223,10 @@ def facts_of(due: Due, datasets: Mapping[DatasetName, Dataset]) -> KnownLacks:
 
 
 def _known(read: Read, datasets: Mapping[DatasetName, Dataset]) -> _Known:
-    found = datasets.get(read.dataset)
-    if found is None:
+    dataset = datasets.get(read.dataset)
+    if dataset is None:
         return _Known(is_published=False, partition=None, spans=(), spans_from=None)
-    return _Known(found.published > 0, found.partition, found.spans, found.spans_from)
+    return _Known(dataset.published > 0, dataset.partition, dataset.spans, dataset.spans_from)
 
 
 def changed_since(before: KnownLacks, now: KnownLacks) -> Spans | None:
@@ -246,13 +246,13 @@ def changed_since(before: KnownLacks, now: KnownLacks) -> Spans | None:
             changed.append(DataInterval(*sorted((was.spans_from, known.spans_from))))
         if len(changed) > FEW:
             return None
-        times += [overlapping(read, schedule, one) for one in changed]
+        times += [overlapping(read, schedule, interval) for interval in changed]
     joined: Spans = reduce(with_span, filter(None, times), ())
     return tuple(
-        DataInterval(start=max(one.start, extent.start), end=min(one.end, extent.end))
-        for one in joined
-        for extent in now.extents[within(now.extents, one)]
-        if one.start < extent.end and extent.start < one.end
+        DataInterval(start=max(interval.start, extent.start), end=min(interval.end, extent.end))
+        for interval in joined
+        for extent in now.extents[within(now.extents, interval)]
+        if interval.start < extent.end and extent.start < interval.end
     )
 
 

@@ -256,7 +256,7 @@ def child_template_faults(model: PipelineKeys) -> Iterator[KeyFault]:
             if isinstance(text, str):
                 texts["tasks", name, "params", key] = text
                 items.append(item)
-    found = argument_faults(list(texts.values()), model.parameters, items)
-    for path, faults_of_one in zip(texts, found, strict=True):
+    faults = argument_faults(list(texts.values()), model.parameters, items)
+    for path, faults_of_one in zip(texts, faults, strict=True):
         for message, suggestion, _ in faults_of_one:
             yield KeyFault(path, message, suggestion)

@@ -85,8 +85,8 @@ def wait_for(what: str, seconds: float, probe: Callable[[], Any]) -> Any:
     """Call `probe` until its result is true, and return that. DemoFailedError: not in time."""
     until = time.monotonic() + seconds
     while True:
-        if found := probe():
-            return found
+        if answer := probe():
+            return answer
         if time.monotonic() > until:
             raise DemoFailedError(f"{what}: not within {seconds:.0f} s")
         time.sleep(0.1)
@@ -222,15 +222,15 @@ def take_over(stage: Stage, before: BeforeTheKill, killed_at: datetime) -> Mappi
                 return participant
         return None
 
-    found: dict[str, Any] = wait_for("a successor", TAKEOVER_PATIENCE_S, successor)
-    led = (datetime.fromisoformat(found["leader_since"]) - killed_at).total_seconds()
-    decided = (datetime.fromisoformat(found["recovered_at"]) - killed_at).total_seconds()
+    row: dict[str, Any] = wait_for("a successor", TAKEOVER_PATIENCE_S, successor)
+    led = (datetime.fromisoformat(row["leader_since"]) - killed_at).total_seconds()
+    decided = (datetime.fromisoformat(row["recovered_at"]) - killed_at).total_seconds()
     say(
-        f"{found['id']} leads with epoch {found['epoch']}: elected {led:.2f} s after the kill, "
+        f"{row['id']} leads with epoch {row['epoch']}: elected {led:.2f} s after the kill, "
         f"first decisions done after {decided:.2f} s"
     )
     say(f"takeover_seconds={decided:.3f}")
-    return found
+    return row
 
 
 def show_result(stage: Stage, run: Mapping[str, Any]) -> None:

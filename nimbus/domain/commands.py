@@ -530,8 +530,8 @@ _NAMES = {
 
 def names_in(command: Command | Unreadable) -> dict[str, str]:
     """Names in a command besides its pipeline, such as `{"run": "sums-1", "task": "load"}`."""
-    found = ((said, getattr(command, field, None)) for field, said in _NAMES.items())
-    return {said: str(name) for said, name in found if name is not None}
+    names = ((said, getattr(command, field, None)) for field, said in _NAMES.items())
+    return {said: str(name) for said, name in names if name is not None}
 
 
 def is_urgent(command: Command | Unreadable) -> bool:

@@ -85,8 +85,8 @@ def escape_controls(text: str) -> str:
     return CONTROLS.sub(_spelled, text)
 
 
-def _spelled(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _spelled(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
@@ -112,11 +112,11 @@ def closest(word: str, known: Iterable[str]) -> str | None:
         candidates.sort()
         start = max(0, bisect(candidates, word) - _MAX_COMPARED // 2)
         candidates = candidates[start : start + _MAX_COMPARED]
-    found = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
-    if not found:  # NEW_YORK for new_york, maxDelay for max_delay
+    matches = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
+    if not matches:  # NEW_YORK for new_york, maxDelay for max_delay
         plain = {_plain(candidate): candidate for candidate in candidates}
-        found = [plain[match] for match in difflib.get_close_matches(_plain(word), plain, n=1, cutoff=0.6)]
-    return found[0] if found else None
+        matches = [plain[match] for match in difflib.get_close_matches(_plain(word), plain, n=1, cutoff=0.6)]
+    return matches[0] if matches else None
 
 
 def _plain(word: str) -> str:

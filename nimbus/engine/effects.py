@@ -201,9 +201,9 @@ class Effects:
             run = self._read_run(run_id)
             if run is not None:  # else it was removed by hand
                 # An earlier leader may have stored it, and removed some of its attempts.
-                found = given(run, self._read_slots, self._history.given)
-                if found.results or found.tables:
-                    self._history.store_results(run_id, found.results, found.tables)
+                reports = given(run, self._read_slots, self._history.given)
+                if reports.results or reports.tables:
+                    self._history.store_results(run_id, reports.results, reports.tables)
                 self._history.store(run)
         except UnreadableRecordError:
             _log.exception("run_archive_failed", run=run_id)

@@ -98,14 +98,18 @@ def forecast(
         until: Aware. Runs that fired before may end later.
         max_running: `runs.max_running` of the cluster; None: any number.
     """
-    return _Foreseeing({one.name: one for one in pipelines}, max_running).all(pipelines, after, until)
+    return _Foreseeing({record.name: record for record in pipelines}, max_running).all(
+        pipelines, after, until
+    )
 
 
 class _Foreseeing:
     def __init__(self, pipelines: dict[PipelineName, Expected], max_running: int | None) -> None:
         self._pipelines = pipelines
         self._limits = {
-            name: one.concurrency.limit for name, one in pipelines.items() if one.concurrency is not None
+            name: record.concurrency.limit
+            for name, record in pipelines.items()
+            if record.concurrency is not None
         }
         self._queue = RunQueue(self._limits.get, max_running)
         self._ends: list[tuple[datetime, int, _Run]] = []
@@ -173,15 +177,19 @@ class _Foreseeing:
 def _fires(pipelines: Collection[Expected], after: datetime, until: datetime) -> Iterator[_Fire]:
     """All fires in order; at the same time, by name. Equal schedules are computed once."""
     alike: defaultdict[tuple[object, ...], list[Expected]] = defaultdict(list)
-    for one in pipelines:
-        alike[one.schedule.times, one.schedule.days].append(one)
-    fires = heapq.merge(*(_fires_of(found, after, until) for found in alike.values()))
-    done = {(one.name, one.schedule.name): one.position for one in pipelines if one.position is not None}
+    for record in pipelines:
+        alike[record.schedule.times, record.schedule.days].append(record)
+    fires = heapq.merge(*(_fires_of(group, after, until) for group in alike.values()))
+    done = {
+        (record.name, record.schedule.name): record.position
+        for record in pipelines
+        if record.position is not None
+    }
     yield from (fire for fire in fires if fire[1:] not in done or fire[0] > done[fire[1:]])
 
 
 def _fires_of(alike: Sequence[Expected], after: datetime, until: datetime) -> Iterator[_Fire]:
-    names = sorted((one.name, one.schedule.name) for one in alike)
+    names = sorted((record.name, record.schedule.name) for record in alike)
     for fire in takewhile(lambda fire: fire <= until, fires_after(alike[0].schedule, after)):
         for name in names:
             yield fire, *name

@@ -48,14 +48,14 @@ class EarlierRuns:
 
         Raises RefusedError: the run does not exist, has not ended, or is of another pipeline.
         """
-        found = self._read_run(run) or self._history.read(run)
-        if found is None:
+        record = self._read_run(run) or self._history.read(run)
+        if record is None:
             raise RefusedError("unknown_run", f"run {run} {fate_of(self._history.purged(run))}.")
-        if found.pipeline != pipeline:
-            raise RefusedError("other_pipeline", f"run {run} is of pipeline {found.pipeline}.")
-        if not found.state.is_final:
+        if record.pipeline != pipeline:
+            raise RefusedError("other_pipeline", f"run {run} is of pipeline {record.pipeline}.")
+        if not record.state.is_final:
             raise RefusedError("run_live", f"run {run} has not ended: its successes can be used later.")
-        return found
+        return record
 
     def check_none(self, run: RunId) -> None:
         """Check that a run never existed. Raises RefusedError: it exists, or did before it was purged."""
@@ -102,7 +102,7 @@ class EarlierRuns:
 
     def results(self, run: Run) -> Results:
         """Results of a run's tasks, including reused ones."""
-        found = {
+        results = {
             name: task.reused.result
             for name, task in run.tasks.items()
             if task.reused is not None and task.reused.result is not None
@@ -110,20 +110,20 @@ class EarlierRuns:
         wanted: defaultdict[RunId, dict[AttemptId, TaskName]] = defaultdict(dict)
         for name, task in run.tasks.items():
             attempt, source = task.committed, run.id if task.reused is None else task.reused.run
-            if name not in found and attempt is not None and attempt.has_result:
+            if name not in results and attempt is not None and attempt.has_result:
                 wanted[source][AttemptId(source, name, attempt.number)] = name
         for source, attempts in wanted.items():
-            found |= self._given(source, attempts)
-        return found
+            results |= self._given(source, attempts)
+        return results
 
     def _given(self, run: RunId, attempts: Mapping[AttemptId, TaskName]) -> Results:
         seen = self._read_slots(attempts)
-        found = {
+        results = {
             attempts[attempt]: slots.end.result
             for attempt, slots in seen.items()
             if slots.end is not None and slots.end.result is not None
         }
-        return found if len(found) == len(attempts) else {**self._history.given(run).results, **found}
+        return results if len(results) == len(attempts) else {**self._history.given(run).results, **results}
 
 
 def found_versions(
@@ -136,11 +136,15 @@ def found_versions(
     `parts`: finds those of a read with `of`.
     """
     asked = tuple(asked)
-    of_others = [one for one in asked if one[0].of is None]
-    found = {read.name: versions_for(read, wanted, dataset, history) for read, wanted, dataset in of_others}
-    if not all(found[read.name] or read.optional or read.new for read, _, _ in of_others):
-        return Lacking({one.name: one.published for _, _, one in of_others if one is not None})
-    return found | {read.name: parts(read) for read, _, _ in asked if read.of is not None}
+    of_others = [read for read in asked if read[0].of is None]
+    versions = {
+        read.name: versions_for(read, wanted, dataset, history) for read, wanted, dataset in of_others
+    }
+    if not all(versions[read.name] or read.optional or read.new for read, _, _ in of_others):
+        return Lacking(
+            {dataset.name: dataset.published for _, _, dataset in of_others if dataset is not None}
+        )
+    return versions | {read.name: parts(read) for read, _, _ in asked if read.of is not None}
 
 
 def versions_for(
@@ -165,8 +169,8 @@ def versions_for(
         stored = filter(None, [history.version(dataset.name, asked.key)])
     elif dataset.dropped:
         stored = history.newest_versions(dataset.name, asked.interval, dataset.longest)
-    newest = {one.partition: one for one in islice(stored, MAX_PINNED + 1)}
-    newest |= {one.partition: one for one in kept}
+    newest = {version.partition: version for version in islice(stored, MAX_PINNED + 1)}
+    newest |= {version.partition: version for version in kept}
     return chosen(read, asked, newest.values(), dataset.spans_from)
 
 
@@ -177,21 +181,22 @@ def _newer(dataset: Dataset, since: int, history: History) -> Iterable[Version]:
     not yet what a run under way has published. What retention has deleted is not new, as in history.
     """
     kept = (
-        one
-        for one in dataset.versions
-        if one.sequence > since and not (one.keep and one.output and is_purged(one.source.run, history))
+        version
+        for version in dataset.versions
+        if version.sequence > since
+        and not (version.keep and version.output and is_purged(version.source.run, history))
     )
-    found = sorted(kept, key=lambda one: one.sequence)
+    versions = sorted(kept, key=lambda version: version.sequence)
     if dataset.dropped <= since:
-        return found
-    here = {one.partition: one.sequence for one in dataset.versions}
+        return versions
+    here = {version.partition: version.sequence for version in dataset.versions}
     last = max(dataset.dropped, *here.values(), 0)
     stored = (
-        one
-        for one in history.newer_versions(dataset.name, since)
-        if one.partition not in here and one.sequence <= last
+        version
+        for version in history.newer_versions(dataset.name, since)
+        if version.partition not in here and version.sequence <= last
     )
-    return merge(found, stored, key=lambda one: one.sequence)
+    return merge(versions, stored, key=lambda version: version.sequence)
 
 
 MAX_SEARCHED = 100
@@ -210,7 +215,7 @@ def stored_and_found(effect: StoreVersions, history: History) -> tuple[Version, 
     if effect.partition is None:
         return effect.versions
     known = (*effect.known, *history.versions(effect.dataset, MAX_SEARCHED, effect.partition))
-    current = max(known, key=lambda one: one.number, default=None)
+    current = max(known, key=lambda version: version.number, default=None)
     if current is None:
         what = f"partition {effect.partition} of {effect.dataset}" if effect.partition else effect.dataset
         raise RefusedError("not_published", f"{what} has no version.")

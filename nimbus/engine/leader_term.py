@@ -280,8 +280,8 @@ class LeaderTerm(StateReader):
 
     def _note_fenced(self, attempt: AttemptId) -> None:
         """Count attempts of earlier leaders that this leader fences."""
-        found = self.state.attempts.find(attempt)
-        if found is not None and found[1].opened_by_epoch != self.state.epoch:
+        opened = self.state.attempts.find(attempt)
+        if opened is not None and opened[1].opened_by_epoch != self.state.epoch:
             self._terms.fenced.add(attempt)
 
     def _overtaken(self, key: Key, decision: Decision, exc: NimbusError) -> None:

@@ -86,8 +86,10 @@ class Probes:
         None: all data that it misses were probed since, or there was no answer in time.
         """
         missing = (self._watched[probe] for probe in self._missing.get(key, ()))
-        late = [one for one in missing if one.probed_at is None or one.probed_at < moment]
-        begun = (now_s if one.due_s is not None or one.began_s is None else one.began_s for one in late)
+        late = [wait for wait in missing if wait.probed_at is None or wait.probed_at < moment]
+        begun = (
+            now_s if probe.due_s is not None or probe.began_s is None else probe.began_s for probe in late
+        )
         ends = [began_s + LAST_PROBE_S for began_s in begun]
         return max((end for end in ends if end > now_s), default=None)
 

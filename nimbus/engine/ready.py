@@ -143,10 +143,10 @@ class ReadyTasks:
 
     def discard(self, run: RunId, task: TaskName) -> None:
         """Remove a task, if it is there. Tasks that waited behind it at a gate may pass."""
-        found = self._tasks.pop((run, task), None)
-        if found is not None:
-            self._leave((run, task), found[0])
-        for gate in found[0].gates if found is not None else ():
+        entry = self._tasks.pop((run, task), None)
+        if entry is not None:
+            self._leave((run, task), entry[0])
+        for gate in entry[0].gates if entry is not None else ():
             self.open(gate)
 
     def first(self, *, slots_free: bool = True) -> Key | None:
@@ -172,7 +172,7 @@ class ReadyTasks:
         parts = {want: self._part(want) for _, want in heads}
         _, _, team = min((parts[want], head, want.team) for head, want in heads)
         others = [want for _, want in heads if want.team != team]
-        own = sorted(one for one in heads if one[1].team == team)
+        own = sorted(head for head in heads if head[1].team == team)
         return next(
             _key(head)
             for head, want in own

@@ -49,8 +49,8 @@ def standing(state: State, now: datetime) -> ClusterCounts:
     ready, waits_s, wanted = _ready(state, now)
     oldest = state.alerts.outbox.oldest()
     return ClusterCounts(
-        runs={one.value: state.runs.counts.runs[one] for one in RunState if not one.is_final},
-        tasks={one.value: state.runs.counts.tasks[one] for one in TaskState},
+        runs={key.value: state.runs.counts.runs[key] for key in RunState if not key.is_final},
+        tasks={key.value: state.runs.counts.tasks[key] for key in TaskState},
         ready_tasks={reason: ready[reason] for reason in _REASONS},
         longest_waits_s={reason: waits_s.get(reason, 0.0) for reason in _REASONS},
         slots=sum(worker.slots for worker in state.attempts.workers.registered.values()),
@@ -60,8 +60,8 @@ def standing(state: State, now: datetime) -> ClusterCounts:
         set_aside=len(state.work.parked),
         schedule_lag_s=max(_lags_s(state, now), default=0.0),
         last_success=dict(state.runs.last_success),
-        outbox={(ALERT, one.value): state.alerts.outbox.counts[one] for one in _KEPT},
-        wanted={one: _since_s(one.since, now) for one in wanted},
+        outbox={(ALERT, key.value): state.alerts.outbox.counts[key] for key in _KEPT},
+        wanted={want: _since_s(want.since, now) for want in wanted},
         outbox_oldest_s=0.0 if oldest is None else _since_s(oldest, now),
     )
 
@@ -84,7 +84,7 @@ def _ready(state: State, now: datetime) -> tuple[Counter[str], dict[str, float],
             slots = 0 if need.in_cluster else line.size if room is None else min(line.size, room)
             wanted[key] = replace(known, slots=known.slots + slots, since=min(known.since, since))
     counts[NOT_ASKED] = len(state.ready) - counts.total()
-    lacking = (replace(one, slots=max(1, one.slots)) for one in wanted.values())
+    lacking = (replace(want, slots=max(1, want.slots)) for want in wanted.values())
     return counts, waits_s, tuple(islice(lacking, MAX_NAMED))
 
 

@@ -36,9 +36,9 @@ class FreeWorkers:
 
     def discard(self, worker: WorkerId) -> None:
         """Remove a worker, if it is in the list."""
-        found = self._found.pop(worker, None)
-        if found is not None:
-            del self._ranks[bisect_left(self._ranks, found[0])]
+        entry = self._found.pop(worker, None)
+        if entry is not None:
+            del self._ranks[bisect_left(self._ranks, entry[0])]
 
 
 class Group(NamedTuple):
@@ -60,7 +60,7 @@ class _Slots(NamedTuple):
 
 
 def _shared(workers: Mapping[WorkerId, WorkerInfo]) -> dict[WorkerId, object]:
-    return {name: (one.slots, one.labels, one.targets) for name, one in workers.items()}
+    return {name: (worker.slots, worker.labels, worker.targets) for name, worker in workers.items()}
 
 
 class Workers:
@@ -146,19 +146,19 @@ class Workers:
 
     def part(self, want: Want) -> float:
         """The part of the slots that a team wants which it has: of the target or of workers."""
-        found = self._slots_for.get(want)
-        if found is None:
+        held = self._slots_for.get(want)
+        if held is None:
             need = want.need
             groups = () if need.target not in self._target_slots else (Group(need.target),)
             groups = groups if need.in_cluster else (*groups, Group(None, need.labels))
-            found = self._slots_for[want] = tuple(self.held(group) for group in groups)
-        return max([slots.held[want.team] / slots.total for slots in found], default=0.0)
+            held = self._slots_for[want] = tuple(self.held(group) for group in groups)
+        return max([slots.held[want.team] / slots.total for slots in held], default=0.0)
 
     def held(self, group: Group) -> _Slots:
         """The slots of a group, and how many of them each team has."""
         if group not in self._groups:
-            on = (one for one in self.registered.values() if set(group.labels) <= set(one.labels))
-            total = sum(one.slots for one in on)
+            on = (worker for worker in self.registered.values() if set(group.labels) <= set(worker.labels))
+            total = sum(worker.slots for worker in on)
             total = total if group.target is None else self._target_slots[group.target]
             slots = _Slots(max(total, 1), Counter())
             for worker, need, team in self._open.values():

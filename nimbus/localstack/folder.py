@@ -88,14 +88,14 @@ def tag_of(folder: Path) -> dict[str, str]:
 
 def tagged_processes(folder: Path, *, but: Collection[int] = ()) -> list[TaggedProcess]:
     """This user's living processes with the tag of `folder`, except this one and those in `but`."""
-    found = []
+    processes = []
     for process in _carriers(folder, but):
         try:
             command = " ".join(process.cmdline()) or process.name()
         except psutil.Error:  # ended meanwhile
             continue
-        found.append(TaggedProcess(pid=process.pid, command=command))
-    return found
+        processes.append(TaggedProcess(pid=process.pid, command=command))
+    return processes
 
 
 def end_tagged(

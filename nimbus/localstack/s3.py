@@ -138,10 +138,10 @@ class S3Server(ManagedProcess):
 def _rclone() -> Path:
     """The program, beside this Python or on PATH."""
     beside = Path(sys.executable).parent / "rclone"
-    found = beside if beside.is_file() else shutil.which("rclone")
-    if found is None:
+    program = beside if beside.is_file() else shutil.which("rclone")
+    if program is None:
         raise ToolMissingError(
             f"the local S3 server is `rclone`, which is neither at {beside} nor on PATH; "
             "get it with `pip install 'nimbus-scheduler[embedded]'`"
         )
-    return Path(found)
+    return Path(program)

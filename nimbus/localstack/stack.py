@@ -122,7 +122,7 @@ class LocalStack:
             s3=self.s3.endpoint_url,
             schedulers=tuple(scheduler.url for scheduler in self.schedulers),
             spark=None if self._spark is None else self._spark.master,
-            spark_pages=() if self._spark is None else tuple(one.page for one in self._spark.masters),
+            spark_pages=() if self._spark is None else tuple(master.page for master in self._spark.masters),
         )
 
     def config_file(self, number: int) -> Path:

@@ -161,7 +161,7 @@ class TokensFile:
                 return None
             written = self._path.read_bytes()
             self._seen = seen
-            found = records.TOKENS.decode(written, str(self._path)).tokens
+            tokens = records.TOKENS.decode(written, str(self._path)).tokens
         except FileNotFoundError:
             self._seen = None
             _log.warning("tokens_file_missing", file=str(self._path))
@@ -169,8 +169,8 @@ class TokensFile:
         except (OSError, records.UnreadableRecordError) as exc:
             _log.warning("tokens_file_unreadable", file=str(self._path), error=str(exc))
             return None
-        _log.info("tokens_file_read", file=str(self._path), tokens=len(found))
-        return {token.id: token for token in found}
+        _log.info("tokens_file_read", file=str(self._path), tokens=len(tokens))
+        return {token.id: token for token in tokens}
 
 
 class AccessFollower(Follower):
@@ -188,8 +188,8 @@ class AccessFollower(Follower):
         self._session_key: bytes | None = None
 
     def _poll(self) -> None:
-        if self._file is not None and (found := self._file.changed()) is not None:
-            self._gate.know_file(found)
+        if self._file is not None and (tokens := self._file.changed()) is not None:
+            self._gate.know_file(tokens)
         for check in self._files:
             check()
         if self._session_key is None:

@@ -123,8 +123,8 @@ class SelfReport:
     def info(self) -> SchedulerInfo:
         status = self._election.status()
         engine = self._engine_status()
-        found = assess(self._required(), self._readiness())
-        reasons = (*filter(None, (self._id_taken(),)), *found.reasons)
+        required = assess(self._required(), self._readiness())
+        reasons = (*filter(None, (self._id_taken(),)), *required.reasons)
         leads = engine.epoch is not None and self._election.is_leader()
         return SchedulerInfo(
             newest_schema=NEWEST_SCHEMA,
@@ -138,21 +138,21 @@ class SelfReport:
             version=self._identity.version,
             started_at=self._identity.started_at,
             reported_at=self._clock.now(),
-            role=self._role(leads, status.phase, engine, bool(found.lacks)),
+            role=self._role(leads, status.phase, engine, bool(required.lacks)),
             epoch=engine.epoch if leads else None,
             leader_since=engine.leader_since if leads else None,
             recovered_at=engine.recovered_at if leads else None,
             ready=not reasons,
             lacks=shortened("; ".join(reasons)),
-            missing=found.missing[:MISSING_SHOWN],
-            missing_count=len(found.missing),
-            missing_bytes=sum(file.size_bytes for file in found.missing),
+            missing=required.missing[:MISSING_SHOWN],
+            missing_count=len(required.missing),
+            missing_bytes=sum(file.size_bytes for file in required.missing),
             missing_eta_s=(
-                self._rate.left_s(self._progress(), self._clock.elapsed_s()) if found.lacks else None
+                self._rate.left_s(self._progress(), self._clock.elapsed_s()) if required.lacks else None
             ),
             guard_said=_guard_said(status.last_verdict),
             last_abdication=status.last_abdication or "",
-            quarantined=_texts(found.hopeless) if leads else {},
+            quarantined=_texts(required.hopeless) if leads else {},
             looks=engine.probes if leads else {},
             refusals=_longest(engine.refusals) if leads else {},
             report=engine.report if leads else LeaderReport(),
@@ -171,7 +171,7 @@ class SelfReport:
 
     def readiness(self) -> Sequence[ReadinessCheck]:
         """Conditions for serving the API. A standby that still syncs can serve."""
-        found, taken = assess(self._required(), self._readiness()), self._id_taken()
+        required, taken = assess(self._required(), self._readiness()), self._id_taken()
         trouble, disk_trouble = self._storage_trouble(), self._disk_trouble()
         store_trouble = self._store_trouble()
         return (
@@ -180,8 +180,8 @@ class SelfReport:
             ReadinessCheck(name="disk", ok=not disk_trouble, detail=disk_trouble, required=False),
             ReadinessCheck(
                 name="artifacts",
-                ok=not found.reasons,
-                detail=shortened("; ".join(found.reasons)),
+                ok=not required.reasons,
+                detail=shortened("; ".join(required.reasons)),
                 required=False,
             ),
             ReadinessCheck(name="registration", ok=not taken, detail=taken, required=False),
@@ -206,22 +206,22 @@ class SelfReport:
 
     def schema(self) -> int | None:
         try:
-            found = self._election.get_epoch()
+            epoch = self._election.get_epoch()
         except LeaderError as exc:
             raise StoreUnavailableError(f"the cluster's schema cannot be read: {exc}") from exc
-        return None if found is None else found.schema
+        return None if epoch is None else epoch.schema
 
     def leader(self) -> ConfirmedLeader | None:
         try:
-            found = self._election.get_leader()
+            row = self._election.get_leader()
         except LeaderError as exc:
             raise StoreUnavailableError(f"the leader's record cannot be read: {exc}") from exc
-        if found is None:
+        if row is None:
             return None
         return ConfirmedLeader(
-            id=found.participant.id,
-            address=_url(self._scheme, found.participant.host, found.participant.port),
-            epoch=found.epoch,
+            id=row.participant.id,
+            address=_url(self._scheme, row.participant.host, row.participant.port),
+            epoch=row.epoch,
         )
 
 

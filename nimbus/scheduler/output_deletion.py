@@ -109,8 +109,8 @@ def delete_below(
     `deleted` is called with the number and the total bytes of deleted objects. Returns False if we no longer
     lead: objects may be left.
     """
-    found = valid_objects(store, prefix, start_after)
-    while batch := list(islice(found, _AT_A_TIME)):
+    objects = valid_objects(store, prefix, start_after)
+    while batch := list(islice(objects, _AT_A_TIME)):
         if not leads():
             return False
         store.delete_many([info.key for info in batch])

@@ -120,8 +120,8 @@ class FolderFiles:
             fd = _open_below(top, path.split("/"))
             if fd is None:
                 return None
-            found = ListedFile(path=path, size_bytes=os.fstat(fd).st_size)
-            return _opened(file or found, _pieces(fd))
+            listed = ListedFile(path=path, size_bytes=os.fstat(fd).st_size)
+            return _opened(file or listed, _pieces(fd))
 
     def _read_manifest(self, reference: str) -> dict[str, ListedFile]:
         try:
@@ -159,8 +159,8 @@ def _by_path(manifest: OutputManifest) -> dict[str, ListedFile]:
 
 
 def _listing(files: Mapping[str, ListedFile], limit: int, after: str) -> Listing:
-    found = listing(files.values(), limit, after)
-    return replace(found, total_files=len(files), total_bytes=sum(file.size_bytes for file in files.values()))
+    page = listing(files.values(), limit, after)
+    return replace(page, total_files=len(files), total_bytes=sum(file.size_bytes for file in files.values()))
 
 
 def _open_below(top: Path, parts: Sequence[str]) -> int | None:

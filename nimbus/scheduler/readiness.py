@@ -46,13 +46,17 @@ def assess(required: Collection[ReleaseOf] | None, readiness: Readiness) -> Asse
     """Compare the required releases (None: the catalog was not read yet) with those on this disk."""
     if required is None:
         return Assessment(reasons=("the catalog was not read yet",))
-    found = {release: _of(readiness, release) for release in sorted(required)}
-    unready = {release.pipeline: one for release, one in found.items() if one.state is not ReleaseState.READY}
-    lacks = {name: _reason(one) for name, one in unready.items()}
+    releases = {release: _of(readiness, release) for release in sorted(required)}
+    unready = {
+        release.pipeline: state
+        for release, state in releases.items()
+        if state.state is not ReleaseState.READY
+    }
+    lacks = {name: _reason(release) for name, release in unready.items()}
     return Assessment(
         reasons=tuple(f"{name}: {why}" for name, why in lacks.items()),
         lacks=lacks,
-        hopeless={name: lacks[name] for name, one in unready.items() if one.state in _HOPELESS},
+        hopeless={name: lacks[name] for name, release in unready.items() if release.state in _HOPELESS},
         missing=tuple(
             MissingFile(
                 pipeline=name,
@@ -61,25 +65,25 @@ def assess(required: Collection[ReleaseOf] | None, readiness: Readiness) -> Asse
                 size_bytes=file.size_bytes,
                 sha256=file.sha256,
             )
-            for name, one in unready.items()
-            for file in one.missing
+            for name, release in unready.items()
+            for file in release.missing
         ),
     )
 
 
 def _of(readiness: Readiness, release: ReleaseOf) -> ReleaseReadiness:
     ref = ReleaseRef(release.pipeline, release.digest)
-    found = readiness.releases.get(ref)
-    if found is None:
+    state = readiness.releases.get(ref)
+    if state is None:
         return ReleaseReadiness(ref, ReleaseState.SYNCING, reason="its release was not checked yet")
-    return found
+    return state
 
 
-def _reason(found: ReleaseReadiness) -> str:
-    names = ", ".join(missing.path for missing in found.missing[:3])
-    more = f" and {len(found.missing) - 3} more" if len(found.missing) > 3 else ""
+def _reason(release: ReleaseReadiness) -> str:
+    names = ", ".join(missing.path for missing in release.missing[:3])
+    more = f" and {len(release.missing) - 3} more" if len(release.missing) > 3 else ""
     files = f"; missing: {names}{more}" if names else ""
-    return f"{found.state}: {found.reason or 'not complete on this disk'}{files}"
+    return f"{release.state}: {release.reason or 'not complete on this disk'}{files}"
 
 
 class ReadinessGuard:
@@ -107,7 +111,7 @@ class ReadinessGuard:
 
     def __call__(self) -> Verdict:
         """Read the catalog and decide. Raises if ZooKeeper does not answer, which is a refusal."""
-        found = assess(required_releases(self._reader.pipelines()), self._readiness())
-        self._on_lacking(found.lacks)
-        degraded = not self._strict and found.is_hopeless
-        return Verdict(degraded or not found.reasons, found.reasons, degraded)
+        assessment = assess(required_releases(self._reader.pipelines()), self._readiness())
+        self._on_lacking(assessment.lacks)
+        degraded = not self._strict and assessment.is_hopeless
+        return Verdict(degraded or not assessment.reasons, assessment.reasons, degraded)

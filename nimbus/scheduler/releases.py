@@ -96,10 +96,10 @@ class LocalReleases:
     def definition(self, release: ReleaseOf) -> PipelineSpec:
         """Read the definition of a release on this disk. See `nimbus.ports.Definitions`."""
         with self._lock:
-            found = self._definitions.get(release)
-            if found is not None:
+            definition = self._definitions.get(release)
+            if definition is not None:
                 self._definitions.move_to_end(release)
-                return found
+                return definition
         try:
             if not self.is_here(release.pipeline, release.digest):
                 raise DefinitionNotHereError(release)
@@ -179,8 +179,8 @@ class StoredReleases:
     def published(self, pipeline: PipelineName) -> Sequence[ReleasePublication]:
         with or_unavailable(f"releases of {pipeline} cannot be listed"):
             return [
-                ReleasePublication(ReleaseDigest(one.digest), one.at)
-                for one in published(self._store, pipeline)
+                ReleasePublication(ReleaseDigest(publication.digest), publication.at)
+                for publication in published(self._store, pipeline)
             ]
 
     def is_here(self, release: ReleaseOf) -> bool:
@@ -193,12 +193,12 @@ class StoredReleases:
     def files(self, release: ReleaseOf) -> Sequence[ReleaseFile] | None:
         with or_unavailable(f"release {release.digest[:12]} of {release.pipeline} cannot be read"):
             try:
-                found = self._kept(release) or fetch_manifest(self._store, release.pipeline, release.digest)
+                files = self._kept(release) or fetch_manifest(self._store, release.pipeline, release.digest)
             except BlobNotFoundError:
                 return None
         return [
             ReleaseFile(item.path, item.size_bytes, item.sha256, item.role.value, item.executable)
-            for item in found.artifacts
+            for item in files.artifacts
         ]
 
     def content(self, release: ReleaseOf, path: str) -> bytes | None:
@@ -210,8 +210,8 @@ class StoredReleases:
 
     def holders(self, digest: ReleaseDigest) -> Holders:
         with or_unavailable("the holders of a release are not known"):
-            found = self._board.read(digest)
-        return Holders(holding=found.holders, lacking=found.lacking, silent=found.silent)
+            names = self._board.read(digest)
+        return Holders(holding=names.holders, lacking=names.lacking, silent=names.silent)
 
     def _kept(self, release: ReleaseOf) -> Manifest | None:
         kept = self._local.kept(_ref(release))
@@ -265,10 +265,10 @@ class Validators:
 def _loaded(place: str) -> Validator:
     module, _, name = place.partition(":")
     try:
-        found: object = attrgetter(name)(import_module(module))
+        value: object = attrgetter(name)(import_module(module))
     except Exception as exc:  # an import runs an operator's code
         message = f"scheduler.validators: {place} cannot be loaded ({type(exc).__name__}: {exc})"
         raise ValidatorNotFoundError(f"{message}; check the spelling, and PYTHONPATH") from exc
-    if not callable(found):
+    if not callable(value):
         raise ValidatorNotFoundError(f"scheduler.validators: {place} is no function")
-    return found
+    return value

@@ -142,7 +142,7 @@ def _wanted(wanted: Mapping[WantedSlots, float]) -> Iterator[Metric]:
         labels=labels,
     )
     rows = {("", ""): (0, 0.0)} | {
-        (",".join(one.labels), one.target): (one.slots, waited_s) for one, waited_s in wanted.items()
+        (",".join(want.labels), want.target): (want.slots, waited_s) for want, waited_s in wanted.items()
     }
     for place, (count, waited_s) in rows.items():
         slots.add_metric(place, count)

@@ -74,31 +74,31 @@ class _StandingCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """See `prometheus_client.registry.Collector`."""
-        found = self._standing()
-        yield GaugeMetricFamily("nimbus_worker_slots", "Attempts the worker runs at once.", found.slots)
+        figures = self._standing()
+        yield GaugeMetricFamily("nimbus_worker_slots", "Attempts the worker runs at once.", figures.slots)
         attempts = GaugeMetricFamily(
             "nimbus_worker_attempts",
             "Unfinished attempts of the worker: preparing, running, settling.",
             labels=("phase",),
         )
-        for phase, count in found.attempts.items():
+        for phase, count in figures.attempts.items():
             attempts.add_metric((phase,), count)
         yield attempts
         yield GaugeMetricFamily(
-            "nimbus_worker_registered", "1 while the worker is registered.", float(found.registered)
+            "nimbus_worker_registered", "1 while the worker is registered.", float(figures.registered)
         )
         yield GaugeMetricFamily(
-            "nimbus_worker_draining", "1 while the worker accepts no more attempts.", float(found.draining)
+            "nimbus_worker_draining", "1 while the worker accepts no more attempts.", float(figures.draining)
         )
         yield GaugeMetricFamily(
             "nimbus_worker_leftover_logs",
             "Logs that are not in storage yet, of attempts whose runner has ended. If storage accepts none: "
             "also those of the executor's attempts.",
-            found.leftover_logs,
+            figures.leftover_logs,
         )
         yield GaugeMetricFamily(
             "nimbus_worker_clock_ahead_seconds",
             "How far the worker's clock is ahead of ZooKeeper's, measured at each heartbeat; negative: "
             "behind.",
-            found.clock_ahead_s,
+            figures.clock_ahead_s,
         )

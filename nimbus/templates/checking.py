@@ -142,7 +142,7 @@ def _parsed(environment: SandboxedEnvironment, text: str, names: Names) -> nodes
     return tree
 
 
-def _result_faults(parts: _Parts, found: Collection[str]) -> Iterator[TemplateFault]:
+def _result_faults(parts: _Parts, names: Collection[str]) -> Iterator[TemplateFault]:
     """Every use of `tasks` that is not `tasks.NAME.result` or `tasks['NAME'].result`.
 
     `found`: the result of `tasks_read`. A use that it misses, such as after a quoted `}}`, is a fault, too.
@@ -153,7 +153,7 @@ def _result_faults(parts: _Parts, found: Collection[str]) -> Iterator[TemplateFa
         if result.attr == "result"
         and (named := result.node)
         and _is_lookup(named)
-        and _name_in(named) in found
+        and _name_in(named) in names
     }
     for name in _all(parts, nodes.Name):
         if name.name == "tasks" and id(name) not in plain:
@@ -165,7 +165,7 @@ def _result_faults(parts: _Parts, found: Collection[str]) -> Iterator[TemplateFa
             )
 
 
-def _variable_faults(parts: _Parts, found: Collection[str]) -> Iterator[TemplateFault]:
+def _variable_faults(parts: _Parts, names: Collection[str]) -> Iterator[TemplateFault]:
     """Every use of `vars` without a constant name: a run keeps the variables that it names.
 
     `found`: the result of `variables_in`.
@@ -174,7 +174,7 @@ def _variable_faults(parts: _Parts, found: Collection[str]) -> Iterator[Template
         id(used.node)
         for kind in (nodes.Getattr, nodes.Getitem)
         for used in _all(parts, kind)
-        if _is_lookup(used) and _name_in(used) in found
+        if _is_lookup(used) and _name_in(used) in names
     }
     for name in _all(parts, nodes.Name):
         if name.name == "vars" and id(name) not in plain:
@@ -253,6 +253,6 @@ def _asked_whether_defined(parts: _Parts) -> frozenset[int]:
 def _lines(parts: _Parts) -> dict[str, int]:
     """The first line of each name."""
     lines: dict[str, int] = {}
-    for found in _all(parts, nodes.Name):
-        lines.setdefault(found.name, found.lineno)
+    for name in _all(parts, nodes.Name):
+        lines.setdefault(name.name, name.lineno)
     return lines

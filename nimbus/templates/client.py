@@ -154,7 +154,11 @@ def texts_of(spec: TaskSpec) -> dict[str, str]:
             if needs_rendering(text)
         },
         **({"when": spec.when} if spec.when else {}),
-        **{f"{_KEY}{one.dataset}": one.key for one in spec.publishes if one.key},
+        **{
+            f"{_KEY}{publication.dataset}": publication.key
+            for publication in spec.publishes
+            if publication.key
+        },
     }
 
 
@@ -165,7 +169,7 @@ def _with_texts(spec: TaskSpec, texts: Mapping[str, str]) -> TaskSpec:
     publishes = spec.publishes
     if len(texts) > len(args) + bool(spec.when):
         conf = {name: texts.get(f"{_CONF}{name}", text) for name, text in conf.items()}
-        publishes = tuple(_with_key(spec, one, texts) for one in publishes)
+        publishes = tuple(_with_key(spec, publication, texts) for publication in publishes)
     if not spec.when:
         return replace(spec, args=args, spark_conf=conf, publishes=publishes)
     answer = texts["when"].strip().lower()
@@ -190,11 +194,12 @@ def _check_keys_differ(specs: Iterable[TaskSpec]) -> None:
     """Refuse two tasks that publish one key: which of the two versions is newer would be an accident."""
     publishers: dict[tuple[str, str], TaskName] = {}
     for spec in specs:
-        for one in spec.publishes:
-            other = publishers.setdefault((one.dataset, one.key), spec.name)
+        for publication in spec.publishes:
+            other = publishers.setdefault((publication.dataset, publication.key), spec.name)
             if other != spec.name:
                 raise TemplateError(
-                    f"task {spec.name}, publishes {one.dataset}: task {other} publishes key {one.key} already"
+                    f"task {spec.name}, publishes {publication.dataset}: task {other} publishes key "
+                    f"{publication.key} already"
                 )
 
 

@@ -85,14 +85,14 @@ class DateFunctions:
     def fmt(self, value: Any, pattern: str) -> str:
         """The local date as text, by a pattern of `strftime`."""
         check_format(pattern)
-        found = _date(value)
-        return (self._local(found) if isinstance(found, datetime) else found).strftime(pattern)
+        date = _date(value)
+        return (self._local(date) if isinstance(date, datetime) else date).strftime(pattern)
 
     def _changed(self, value: Any, change: Callable[[Any], date]) -> date:
-        found = _date(value)
-        if not isinstance(found, datetime) or found.tzinfo is None:
-            return change(found)
-        return on_calendar(found, self._zone, change)
+        moment = _date(value)
+        if not isinstance(moment, datetime) or moment.tzinfo is None:
+            return change(moment)
+        return on_calendar(moment, self._zone, change)
 
     def _local(self, moment: datetime) -> datetime:
         return moment if moment.tzinfo is None else local(moment, self._zone)

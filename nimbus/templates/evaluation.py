@@ -155,15 +155,15 @@ class Evaluation:
         return owner[slice(*(None if bound is None else self.value(bound) for bound in bounds))]
 
     def _compared(self, node: nodes.Compare) -> Any:
-        left = found = self.value(node.expr)
+        left = result = self.value(node.expr)
         for operand in node.ops:
             right = self.value(operand.expr)
             self._budget.take(left, right)
-            found = _COMPARED[operand.op](left, right)
-            if not found:
+            result = _COMPARED[operand.op](left, right)
+            if not result:
                 break
             left = right
-        return found
+        return result
 
     def _called(self, node: nodes.Filter | nodes.Test | nodes.Call) -> Any:
         if node.dyn_args is not None or node.dyn_kwargs is not None or node.node is None:
@@ -179,14 +179,14 @@ class Evaluation:
         self._budget.take(owner, times=times * _SLOWER if name in _SLOW else times)
         match node:
             case nodes.Filter():
-                found = self._sandbox.call_filter(name, value, args, named)
+                result = self._sandbox.call_filter(name, value, args, named)
             case nodes.Test():
-                found = self._sandbox.call_test(name, value, args, named)
+                result = self._sandbox.call_test(name, value, args, named)
             case nodes.Call():
                 if name == "strftime":
                     check_format("".join(map(str, given)))
-                found = value(*args, **named)
-        return list(found) if isinstance(found, Iterator) else found
+                result = value(*args, **named)
+        return list(result) if isinstance(result, Iterator) else result
 
     def _binary(self, symbol: str, left: Any, right: Any) -> Any:
         self._budget.take(left, right)

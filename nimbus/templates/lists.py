@@ -27,8 +27,8 @@ def is_lookup(text: str) -> bool:
 
 def file_in(text: str) -> tuple[TaskName, str] | None:
     """The task and the path in its output that a text names; None: it names no file."""
-    found = _FILE.fullmatch(text.strip())
-    return None if found is None else (TaskName(found["name"] or found["quoted"]), found["path"])
+    match = _FILE.fullmatch(text.strip())
+    return None if match is None else (TaskName(match["name"] or match["quoted"]), match["path"])
 
 
 def with_lists(spec: ChildSpec, results: Mapping[TaskName, Mapping[str, Any]]) -> ChildSpec:
@@ -45,11 +45,11 @@ def with_lists(spec: ChildSpec, results: Mapping[TaskName, Mapping[str, Any]]) -
 
 
 def _list(name: str, text: str, results: Mapping[TaskName, Mapping[str, Any]]) -> tuple[Any, ...]:
-    found = _FORM.fullmatch(text.strip())
+    match = _FORM.fullmatch(text.strip())
     where = "for_each" if name == SCALAR else f"for_each.{name}"
-    if found is None:
+    if match is None:
         raise TemplateError(f"{where}: must have the form {FORM}")
-    task, key = TaskName(found["name"] or found["quoted"]), found["key"]
+    task, key = TaskName(match["name"] or match["quoted"]), match["key"]
     values = results.get(task, {}).get(key)
     if not isinstance(values, list):
         raise TemplateError(f"{where}: task {task} gave no list {key}")

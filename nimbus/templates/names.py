@@ -98,8 +98,8 @@ def kept(text: str, *, in_conf: bool = False) -> str:
     return text
 
 
-def _quoted(found: re.Match[str]) -> str:
-    return f"{{{{ '{found[0]}' }}}}"
+def _quoted(match: re.Match[str]) -> str:
+    return f"{{{{ '{match[0]}' }}}}"
 
 
 def needs_rendering(text: str) -> bool:
@@ -124,7 +124,7 @@ def secrets_in(text: str) -> frozenset[str]:
 
 def with_secrets(text: str, environment: Mapping[str, str]) -> str:
     """A rendered property with the values of secrets. Never put the result into a file or a command line."""
-    return _SECRET.sub(lambda found: environment[found[1]], text)
+    return _SECRET.sub(lambda match: environment[match[1]], text)
 
 
 def names_release(text: str) -> bool:
@@ -134,7 +134,7 @@ def names_release(text: str) -> bool:
 
 def _named(lookup: re.Pattern[str], text: str) -> frozenset[str]:
     return frozenset(
-        found["name"] or found["quoted"] for code in _codes(text) for found in lookup.finditer(code)
+        match["name"] or match["quoted"] for code in _codes(text) for match in lookup.finditer(code)
     )
 
 

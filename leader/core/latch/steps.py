@@ -58,17 +58,17 @@ class LatchSteps:
         if self._node is not None:
             self._doubtful.add(_prefix(self._node.name))
             self._node = None
-        found = yield from self._adopt(session_id)
-        made = found is None
-        if found is None:
+        name = yield from self._adopt(session_id)
+        made = name is None
+        if name is None:
             prefix = new_latch_prefix()
             self._doubtful.add(prefix)
-            found = yield from self._create(prefix)
+            name = yield from self._create(prefix)
             self._doubtful.discard(prefix)
         if self._session.liveness.facts.session_id != session_id:
-            self._doubtful.add(_prefix(found))
+            self._doubtful.add(_prefix(name))
             raise ZooKeeperUnavailableError("the session changed while the latch node was created")
-        self._node = Node(found, session_id)
+        self._node = Node(name, session_id)
         return m.Joined(self._node, made)
 
     def read_queue(self, node: Node) -> r.Steps[m.SawSelf | m.LatchGone]:
@@ -108,19 +108,19 @@ class LatchSteps:
 
     def _adopt(self, session_id: int) -> r.Steps[str | None]:
         """Returns the node that an earlier try made for this session; deletes all others of this latch."""
-        found: str | None = None
+        owned: str | None = None
         if not self._doubtful:
             return None
         children = yield from r.children_if_there(self._queue)
         mine = [child for child in children if _prefix(child) in self._doubtful]
         for name in mine:
             stat = yield from r.exists(self._path(name))
-            if stat is not None and stat.owner == session_id and found is None:
-                found = name
+            if stat is not None and stat.owner == session_id and owned is None:
+                owned = name
             else:
                 yield from r.delete_if_there(self._path(name))
         self._doubtful.clear()
-        return found
+        return owned
 
     def _create(self, prefix: str) -> r.Steps[str]:
         try:

@@ -75,8 +75,8 @@ class EpochClaimant:
             if not is_node_name(participant_id):
                 return False
             path = self._paths.member(participant_id)
-            found = yield from r.watched(path)
-            return found is not None and decode_member(found[0], path).leads
+            node = yield from r.watched(path)
+            return node is not None and decode_member(node[0], path).leads
         except (r.RequestRefusedError, RecordError):
             return False  # the latch is gone, and its watch fires; or its id or member node cannot be read
 

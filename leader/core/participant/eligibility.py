@@ -54,9 +54,9 @@ class Eligibility:
         """
         control, version = Control(), None
         try:
-            found = yield from watched(self._paths.control)
-            if found is not None:
-                control, version = decode_control(found[0], self._paths.control), found[1].version
+            node = yield from watched(self._paths.control)
+            if node is not None:
+                control, version = decode_control(node[0], self._paths.control), node[1].version
         except (RecordError, NotPermittedError) as exc:
             _log.warning("control_unread", error=str(exc))
         self._control = control
@@ -126,9 +126,9 @@ def read_queued(paths: ElectionPaths) -> Steps[dict[str, str]]:
     """
     children = yield from children_if_there(paths.queue)
     names = {paths.latch(name): name for name in in_queue_order(children)}
-    found = yield from get_each(list(names))
+    nodes = yield from get_each(list(names))
     queued: dict[str, str] = {}
-    for path, (data, _) in found.items():
+    for path, (data, _) in nodes.items():
         with suppress(RecordError):
             queued[names[path]] = decode_id(data, path)
     return queued
@@ -139,8 +139,8 @@ def read_members(paths: ElectionPaths, ids: list[str] | None = None) -> Steps[li
     if ids is None:
         ids = yield from children_if_there(paths.members)
     members: list[MemberNode] = []
-    found = yield from get_each(paths.members_of(ids))
-    for path, (data, _) in found.items():
+    nodes = yield from get_each(paths.members_of(ids))
+    for path, (data, _) in nodes.items():
         with suppress(RecordError):
             members.append(decode_member(data, path))
     return members

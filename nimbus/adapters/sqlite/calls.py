@@ -53,18 +53,18 @@ class SqliteCalls(Calls):
 
     def read_all(self, parent: str, names: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
         with self._store.reading() as tree:
-            found = [(name, tree.get(f"{parent}/{name}")) for name in names]
-        return tuple((name, data) for name, data in found if data is not None)
+            nodes = [(name, tree.get(f"{parent}/{name}")) for name in names]
+        return tuple((name, data) for name, data in nodes if data is not None)
 
     def read_watched(self, parent: str, changed: Mapping[str, Enqueue]) -> tuple[tuple[str, bytes], ...]:
-        found = []
+        nodes = []
         with self._store.reading() as tree:
             for name, enqueue in changed.items():
                 data = tree.get(f"{parent}/{name}")
                 if data is not None:
                     self._watch(tree, WatchedPart.NODE, f"{parent}/{name}", enqueue)
-                    found.append((name, data))
-        return tuple(found)
+                    nodes.append((name, data))
+        return tuple(nodes)
 
     def await_all(self, changed: Mapping[str, Enqueue]) -> None:
         with self._store.reading() as tree:
@@ -225,8 +225,8 @@ class SqliteChanges:
         self._session.deliver()
         version, lost = self._session.delivered, self._lost
         self._lost = False
-        found = self._gathered.take(beats=beats or lost)
-        return LiveChanges(found, version, max(version, self._upto), lost=lost)
+        taken = self._gathered.take(beats=beats or lost)
+        return LiveChanges(taken, version, max(version, self._upto), lost=lost)
 
     def stop(self) -> None:
         self._session.unfollow(self._on_changes)

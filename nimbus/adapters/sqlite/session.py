@@ -266,12 +266,12 @@ def prepare(database: sqlite3.Connection) -> None:
         UnusableStoreError: a newer release created the file.
     """
     database.execute("BEGIN IMMEDIATE")
-    (found,) = database.execute("PRAGMA user_version").fetchone()
-    if found > LAYOUT:
+    (schema,) = database.execute("PRAGMA user_version").fetchone()
+    if schema > LAYOUT:
         raise UnusableStoreError(
-            f"the database has layout {found}, this release knows {LAYOUT}; use a newer one"
+            f"the database has layout {schema}, this release knows {LAYOUT}; use a newer one"
         )
-    if found < LAYOUT:
+    if schema < LAYOUT:
         database.execute(f"PRAGMA user_version = {LAYOUT}")
         database.execute(f"PRAGMA application_id = {secrets.randbits(31)}")  # see `Tree.number`
     for statement in SCHEMA.split(";"):

@@ -135,21 +135,21 @@ class SqliteTree:
 
     def number(self) -> int:
         """A random number of this database: others are created in the same millisecond. 0: it is older."""
-        (found,) = self._do("PRAGMA application_id").fetchone()
-        return int(found)
+        (number,) = self._do("PRAGMA application_id").fetchone()
+        return int(number)
 
     def last(self) -> int:
         """Number of the last operation; 0: there was none."""
-        (found,) = self._do("SELECT max(zxid) FROM changes").fetchone()
-        return int(found or 0)
+        (zxid,) = self._do("SELECT max(zxid) FROM changes").fetchone()
+        return int(zxid or 0)
 
     def changes(self, after: int) -> list[DoneOperation] | None:
         """The changes since the operation `after`; None if some of them were removed."""
-        found = [
+        operations = [
             DoneOperation(*row)
             for row in self._do("SELECT zxid, path, what FROM changes WHERE zxid > ? ORDER BY zxid", (after,))
         ]
-        return None if found and found[0].zxid > after + 1 else found
+        return None if operations and operations[0].zxid > after + 1 else operations
 
     def forget_old_changes(self) -> None:
         self._do("DELETE FROM changes WHERE zxid <= ?", (self.last() - CHANGES_KEPT,))

@@ -228,14 +228,14 @@ class TreeAttemptBoard:
         if names is None:
             self._calls.ensure(parent)
             names = self._calls.children(parent, changed) or ()
-        found = self._calls.read_all(parent, names)
-        fresh = [(name, data) for name, data in found if data not in self._decoded]
+        nodes = self._calls.read_all(parent, names)
+        fresh = [(name, data) for name, data in nodes if data not in self._decoded]
         known = {**self._decoded, **dict(self._orders(fresh, parent))}
-        self._decoded = {data: known[data] for _, data in found if data in known}
+        self._decoded = {data: known[data] for _, data in nodes if data in known}
         return tuple(self._decoded.values())
 
-    def _orders(self, found: Iterable[tuple[str, bytes]], parent: str) -> Iterator[tuple[bytes, Assignment]]:
-        for name, data in found:
+    def _orders(self, nodes: Iterable[tuple[str, bytes]], parent: str) -> Iterator[tuple[bytes, Assignment]]:
+        for name, data in nodes:
             for order in readable(records.ASSIGNMENT, [(name, data)], parent):
                 if not order.needs_in_run:
                     yield data, order
@@ -260,14 +260,14 @@ def read_slots(
     read = (CLAIM, END, HEARTBEAT) if progress else (CLAIM, END)
     nodes = [f"{parent}/{name}" for parent in parents for name in read]
     names, data = calls.list_and_read(parents, changed.values(), nodes)
-    found = dict(zip(nodes, data, strict=True))
+    slots = dict(zip(nodes, data, strict=True))
     there = {attempt: some or () for attempt, some in zip(changed, names, strict=True)}
     if kept := [
         paths.checkpoint(attempt) for attempt in changed if progress and CHECKPOINT in there[attempt]
     ]:
-        found |= dict(zip(kept, calls.list_and_read((), (), kept)[1], strict=True))
+        slots |= dict(zip(kept, calls.list_and_read((), (), kept)[1], strict=True))
     return {
-        attempt: _slots(attempt, there[attempt], found, parent)
+        attempt: _slots(attempt, there[attempt], slots, parent)
         for attempt, parent in zip(changed, parents, strict=True)
     }
 
@@ -277,20 +277,20 @@ def read_ends(calls: Calls, paths: Paths, attempts: Sequence[AttemptId]) -> Mapp
     parents = {attempt: paths.attempt(attempt) for attempt in attempts}
     nodes = [f"{parent}/{name}" for parent in parents.values() for name in (CLAIM, END)]
     _, data = calls.list_and_read((), (), nodes)
-    found = dict(zip(nodes, data, strict=True))
-    ended = ((attempt, parent) for attempt, parent in parents.items() if found[f"{parent}/{END}"] is not None)
-    return {attempt: _slots(attempt, (), found, parent) for attempt, parent in ended}
+    ends = dict(zip(nodes, data, strict=True))
+    ended = ((attempt, parent) for attempt, parent in parents.items() if ends[f"{parent}/{END}"] is not None)
+    return {attempt: _slots(attempt, (), ends, parent) for attempt, parent in ended}
 
 
 def _slots(
-    attempt: AttemptId, there: Collection[str], found: Mapping[str, bytes | None], parent: str
+    attempt: AttemptId, there: Collection[str], nodes: Mapping[str, bytes | None], parent: str
 ) -> Slots:
     claim, end, beat, kept = (f"{parent}/{name}" for name in (CLAIM, END, HEARTBEAT, CHECKPOINT))
-    progress = _field("progress", found.get(beat), beat)
-    checkpoint = _field("checkpoint", found.get(kept), kept)
+    progress = _field("progress", nodes.get(beat), beat)
+    checkpoint = _field("checkpoint", nodes.get(kept), kept)
     return Slots(
-        claim=None if (data := found[claim]) is None else _claim(data, attempt, claim),
-        end=None if (data := found[end]) is None else _end(data, attempt, end),
+        claim=None if (data := nodes[claim]) is None else _claim(data, attempt, claim),
+        end=None if (data := nodes[end]) is None else _end(data, attempt, end),
         has_heartbeat=HEARTBEAT in there,
         stop_requested=STOP in there,
         submitted=next((_submitted(name) for name in there if name.startswith(SUBMITTED)), None),

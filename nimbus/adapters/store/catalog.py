@@ -102,14 +102,14 @@ class TreeCatalog:
         self._tell = changed
         self._calls.ensure(self._paths.pipelines)
         names = self._calls.children(self._paths.pipelines, changed) or ()
-        found = self._records.values(names)
-        return tuple(found[name] for name in names if name in found)
+        records = self._records.values(names)
+        return tuple(records[name] for name in names if name in records)
 
     def _read_records(self, changed: Mapping[str, Enqueue]) -> Mapping[str, PipelineRecord]:
         parent = self._paths.pipelines
         nodes = self._calls.read_watched(parent, changed)
-        found = without_unreadable(decoded(pipeline_record.decode, nodes, parent))
-        return {record.name: record for record in found}
+        records = without_unreadable(decoded(pipeline_record.decode, nodes, parent))
+        return {record.name: record for record in records}
 
     def _on_change(self) -> None:
         if (tell := self._tell) is not None:

@@ -106,10 +106,10 @@ class Gathered:
     def take(self, *, beats: bool) -> frozenset[str]:
         """Return the topics of the added nodes, and clear them."""
         self._has_notified = False  # first, so that later changes are reported again
-        found = set(_drained(self._changed))
+        topics = set(_drained(self._changed))
         if beats:
-            found.update(_drained(self._beats))
-        return frozenset(topic for path in found for topic in self._topics.of(path))
+            topics.update(_drained(self._beats))
+        return frozenset(topic for path in topics for topic in self._topics.of(path))
 
 
 def _drained(paths: deque[str]) -> Iterator[str]:

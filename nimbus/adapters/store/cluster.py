@@ -69,8 +69,8 @@ class TreeClusterReader:
 
     def pipelines(self) -> tuple[PipelineRecord, ...]:
         names = self._names_below(self._paths.pipelines)
-        found = self._pipelines.values(names)
-        return tuple(found[name] for name in names if name in found)
+        records = self._pipelines.values(names)
+        return tuple(records[name] for name in names if name in records)
 
     def pipeline(self, name: PipelineName) -> PipelineRecord | None:
         return read_pipeline(self._calls, self._paths, name)
@@ -88,8 +88,8 @@ class TreeClusterReader:
         return tuple(map(DatasetName, self._names_below(self._paths.datasets)))
 
     def datasets(self, names: Iterable[DatasetName]) -> Mapping[DatasetName, Dataset]:
-        found = self._calls.read_all(self._paths.datasets, names)
-        return {dataset.name: dataset for dataset in readable(datasets.CODEC, found, self._paths.datasets)}
+        nodes = self._calls.read_all(self._paths.datasets, names)
+        return {dataset.name: dataset for dataset in readable(datasets.CODEC, nodes, self._paths.datasets)}
 
     def dataset(self, name: DatasetName) -> Dataset | None:
         return read_record(self._calls, self._paths.dataset(name), datasets.CODEC)
@@ -113,17 +113,17 @@ class TreeClusterReader:
         return nodes.read_all(self._calls, self._paths.schedulers, records.SCHEDULER)
 
     def workers(self) -> tuple[WorkerInfo, ...]:
-        found = self._workers.values(self._calls.children(self._paths.workers) or ())
-        return tuple(found[name] for name in sorted(found))
+        workers = self._workers.values(self._calls.children(self._paths.workers) or ())
+        return tuple(workers[name] for name in sorted(workers))
 
     def orders(self, workers: Iterable[WorkerId]) -> Mapping[WorkerId, Sequence[str]]:
         names = tuple(workers)
-        found = self._orders.values(names)
-        return {name: found.get(name, ()) for name in names}
+        orders = self._orders.values(names)
+        return {name: orders.get(name, ()) for name in names}
 
     def commands(self) -> tuple[QueuedCommand, ...]:
-        found = self._commands.values(self._calls.children(self._paths.commands) or ())
-        return tuple(found[name] for name in sorted(found))
+        commands = self._commands.values(self._calls.children(self._paths.commands) or ())
+        return tuple(commands[name] for name in sorted(commands))
 
     def settings(self) -> ClusterSettings:
         return nodes.read_settings(self._calls, self._paths)
@@ -144,22 +144,22 @@ class TreeClusterReader:
         return names
 
     def _read_listed(self, changed: Mapping[str, Enqueue]) -> Mapping[str, ListedRun]:
-        found = self._calls.read_watched(self._paths.runs, changed)
-        listed = without_unreadable(decoded(run_record.listed, found, self._paths.runs))
+        nodes = self._calls.read_watched(self._paths.runs, changed)
+        listed = without_unreadable(decoded(run_record.listed, nodes, self._paths.runs))
         return {run.id: run for run in listed}
 
     def _read_workers(self, changed: Mapping[str, Enqueue]) -> Mapping[str, WorkerInfo]:
-        found = self._calls.read_watched(self._paths.workers, changed)
-        return {worker.id: worker for worker in readable(records.WORKER, found, self._paths.workers)}
+        nodes = self._calls.read_watched(self._paths.workers, changed)
+        return {worker.id: worker for worker in readable(records.WORKER, nodes, self._paths.workers)}
 
     def _read_commands(self, changed: Mapping[str, Enqueue]) -> Mapping[str, QueuedCommand]:
-        found = self._calls.read_watched(self._paths.commands, changed)
-        return {queued.id: queued for queued in nodes.queued_commands(self._paths, found)}
+        written = self._calls.read_watched(self._paths.commands, changed)
+        return {queued.id: queued for queued in nodes.queued_commands(self._paths, written)}
 
     def _list_orders(self, changed: Mapping[str, Enqueue]) -> Mapping[str, tuple[str, ...]]:
         parents = [self._paths.orders(WorkerId(name)) for name in changed]
-        found, _ = self._calls.list_and_read(parents, changed.values(), ())
-        return {name: orders for name, orders in zip(changed, found, strict=True) if orders is not None}
+        names, _ = self._calls.list_and_read(parents, changed.values(), ())
+        return {name: orders for name, orders in zip(changed, names, strict=True) if orders is not None}
 
 
 class TreeCommandQueue:

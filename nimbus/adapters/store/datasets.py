@@ -67,20 +67,20 @@ class Datasets(MutableMapping[DatasetName, Dataset]):
     otherwise no task could succeed that publishes it. Earlier versions are then looked up in history.
     """
 
-    def __init__(self, place: str, found: Iterable[tuple[str, bytes]] = ()) -> None:
+    def __init__(self, place: str, nodes: Iterable[tuple[str, bytes]] = ()) -> None:
         """`place`: path of the records. `found`: names and records."""
         self._place = place
-        self._encoded: dict[DatasetName, bytes | None] = {DatasetName(name): data for name, data in found}
+        self._encoded: dict[DatasetName, bytes | None] = {DatasetName(name): data for name, data in nodes}
         """None: only the decoded one is current."""
         self._decoded: OrderedDict[DatasetName, Dataset] = OrderedDict()
 
     def __getitem__(self, name: DatasetName) -> Dataset:
-        found = self._decoded.get(name)
-        if found is None:
+        dataset = self._decoded.get(name)
+        if dataset is None:
             data = self._encoded[name]
-            found = readable_record(CODEC, data, f"{self._place}/{name}") or _unreadable(name)
-        self._keep(name, found)
-        return found
+            dataset = readable_record(CODEC, data, f"{self._place}/{name}") or _unreadable(name)
+        self._keep(name, dataset)
+        return dataset
 
     def __setitem__(self, name: DatasetName, dataset: Dataset) -> None:
         self._encoded[name] = None
@@ -135,11 +135,11 @@ def due_change(paths: Paths, write: PutDue) -> Operation:
 
 def due_for_leader(name: str, data: bytes, place: str) -> Due:
     """A consumer. An unreadable record is logged, and starts nothing until an activation replaces it."""
-    found = readable_record(DUE_CODEC, data, f"{place}/{name}")
-    return found or Due(pipeline=PipelineName(name), start=DataStart())
+    due = readable_record(DUE_CODEC, data, f"{place}/{name}")
+    return due or Due(pipeline=PipelineName(name), start=DataStart())
 
 
 def read_all_due(calls: Calls, paths: Paths) -> dict[PipelineName, Due]:
     """All consumers, for the leader."""
-    found = (due_for_leader(name, data, paths.due) for name, data in calls.records(paths.due))
-    return {due.pipeline: due for due in found}
+    dues = (due_for_leader(name, data, paths.due) for name, data in calls.records(paths.due))
+    return {due.pipeline: due for due in dues}

@@ -63,11 +63,11 @@ def _read(calls: Calls, paths: Paths, names: Sequence[str]) -> dict[PipelineName
     nodes = [paths.interval_index(PipelineName(name)) for name in names]
     listed, heads = calls.list_and_read(nodes, [None] * len(nodes), nodes)
     wanted = [f"{name}/{page}" for name, pages in zip(names, listed, strict=True) for page in pages or ()]
-    found = dict(calls.read_all(paths.intervals, wanted))
+    written = dict(calls.read_all(paths.intervals, wanted))
     indexes: dict[PipelineName, IntervalIndex] = {}
     for name, node, pages, head in zip(names, nodes, listed, heads, strict=True):
         if head is not None:
-            data = {page: found.get(f"{name}/{page}") for page in pages or ()}
+            data = {page: written.get(f"{name}/{page}") for page in pages or ()}
             known = [IndexPage(page, rows) for page, rows in data.items() if rows is not None]
             indexes[PipelineName(name)] = _decoded(head, known, node)
     return indexes

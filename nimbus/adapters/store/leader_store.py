@@ -162,10 +162,10 @@ class TreeLeaderStore:
         """Examine the oldest outcomes, at most MAX_PRUNED at once; unreadable ones stay."""
         names = self._calls.children(self._paths.outcomes) or ()
         looked_at, beyond = names[:MAX_PRUNED], set(names[: max(0, len(names) - most)])
-        found = readable(
+        outcomes = readable(
             records.OUTCOME, self._calls.read_all(self._paths.outcomes, looked_at), self._paths.outcomes
         )
-        old = [o for o in found if o.decided_at < before or o.command in beyond]
+        old = [o for o in outcomes if o.decided_at < before or o.command in beyond]
         lost = set(names[: max(0, len(names) - 2 * most)])
         if gone := [o.command for o in old if o.command in lost]:
             _log.warning("outcomes_dropped", count=len(gone))
@@ -186,8 +186,8 @@ class TreeLeaderStore:
         if not self._keys_left:
             self._keys_left.extend(self._calls.children(self._paths.keys) or ())
         looked_at = [self._keys_left.popleft() for _ in range(min(most, len(self._keys_left)))]
-        found = ((self._paths.key(n), data) for n, data in self._calls.read_all(self._paths.keys, looked_at))
-        paths = [path for path, data in found if _is_old_key(path, data, before)]
+        keys = ((self._paths.key(n), data) for n, data in self._calls.read_all(self._paths.keys, looked_at))
+        paths = [path for path, data in keys if _is_old_key(path, data, before)]
         if paths:
             self._forget("keys", paths)
 

@@ -134,11 +134,11 @@ def write_nodes(calls: Calls, root: str, nodes: Mapping[str, bytes]) -> None:
 def _read(session: StoreSession, root: str) -> ClusterState:
     calls, paths = calls_on(session), Paths(root)
     tops = [f"{root}/{part}" for part in PARTS]
-    found = ClusterTree(session, root).below(tops, DEPTH)
+    below = ClusterTree(session, root).below(tops, DEPTH)
     beats = {
-        path for path in found if path.startswith(f"{paths.attempts}/") and path.endswith(f"/{HEARTBEAT}")
+        path for path in below if path.startswith(f"{paths.attempts}/") and path.endswith(f"/{HEARTBEAT}")
     }
-    wanted = [path for path in (*tops, *found) if path not in beats]
+    wanted = [path for path in (*tops, *below) if path not in beats]
     _, data = calls.list_and_read((), (), wanted)
     start = len(root) + 1
     nodes = {path[start:]: value for path, value in zip(wanted, data, strict=True) if value is not None}

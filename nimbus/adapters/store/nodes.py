@@ -38,13 +38,13 @@ def _read_terms(calls: Calls, paths: Paths, names: tuple[str, ...]) -> tuple[Ter
 
 def read_alerts(calls: Calls, paths: Paths) -> tuple[Alert, ...]:
     """All readable alerts, oldest first."""
-    found = read_all(calls, paths.alerts, records.ALERT)
-    return tuple(sorted(found, key=lambda alert: (alert.raised_at, alert.id)))
+    alerts = read_all(calls, paths.alerts, records.ALERT)
+    return tuple(sorted(alerts, key=lambda alert: (alert.raised_at, alert.id)))
 
 
-def queued_commands(paths: Paths, found: Iterable[tuple[str, bytes]]) -> tuple[QueuedCommand, ...]:
+def queued_commands(paths: Paths, nodes: Iterable[tuple[str, bytes]]) -> tuple[QueuedCommand, ...]:
     """Commands from their nodes, including unreadable ones."""
-    return tuple(_queued(CommandId(name), data, f"{paths.commands}/{name}") for name, data in found)
+    return tuple(_queued(CommandId(name), data, f"{paths.commands}/{name}") for name, data in nodes)
 
 
 def body_of(queued: QueuedCommand) -> records.CommandBody:

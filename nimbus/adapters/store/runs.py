@@ -106,10 +106,10 @@ def _read(calls: Calls, paths: Paths, runs: Iterable[str] | None) -> Iterator[Ru
         except UnreadableRecordError as exc:
             yield exc
     parts = [f"{name}/{part}" for name, head in heads.items() for part in head.children]
-    found = dict(calls.read_all(paths.runs, parts))
+    nodes = dict(calls.read_all(paths.runs, parts))
     for name, head in heads.items():
         place = paths.run(RunId(name))
-        below = {part: found[f"{name}/{part}"] for part in head.children if f"{name}/{part}" in found}
+        below = {part: nodes[f"{name}/{part}"] for part in head.children if f"{name}/{part}" in nodes}
         if len(below) < len(head.children) and not calls.exists(place):
             continue  # it was removed in the meantime
         try:

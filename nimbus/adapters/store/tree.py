@@ -52,8 +52,8 @@ class ClusterTree:
         """Running schedulers and workers, such as `workers/w1`."""
         paths = self._paths
         parents = (paths.schedulers, paths.workers, self._election.queue, self._election.members)
-        found = [path for parent in parents for path in self._children(parent)]
-        return tuple(path.removeprefix(f"{self._root}/") for path in found)
+        children = [path for parent in parents for path in self._children(parent)]
+        return tuple(path.removeprefix(f"{self._root}/") for path in children)
 
     def foreign(self) -> tuple[str, ...]:
         """Names of nodes directly below the root that do not belong to a cluster."""
@@ -154,21 +154,21 @@ class ClusterTree:
 
     def refuse_members(self) -> None:
         """Raise ClusterInUseError if a scheduler or worker runs."""
-        if found := self.members():
+        if members := self.members():
             raise ClusterInUseError(
-                f"schedulers or workers of {self._root} run: {', '.join(found[:5])}. Stop them; a process "
+                f"schedulers or workers of {self._root} run: {', '.join(members[:5])}. Stop them; a process "
                 "that was killed is gone after zookeeper.session_timeout."
             )
 
     def below(self, tops: Sequence[str], depth: int | None = None) -> list[str]:
         """All nodes below some, down to a depth, parents before their children."""
-        found, level, lists = list[str](), list(tops), 0
+        paths, level, lists = list[str](), list(tops), 0
         while level and lists != depth:
             lists += 1
             names, _ = self._calls.list_and_read(level, [None] * len(level), ())
             level = [f"{path}/{name}" for path, some in zip(level, names, strict=True) for name in some or ()]
-            found += level
-        return found
+            paths += level
+        return paths
 
     def _children(self, parent: str) -> list[str]:
         return [f"{parent}/{name}" for name in self._calls.children(parent) or ()]

@@ -59,14 +59,14 @@ class LineageSink:
         transport = self._current()
         cluster, dropped = self._facts.cluster, self._facts.dropped(before, run)
         accepted = self._accepted.pop(run.id, set())
-        found = [
+        fitting = [
             event
             for event in events(cluster, before, run, self._facts.family(run), dropped)
             if (event.of.run_id, event.type) not in accepted
         ]
-        owner = self._facts.owner(run.pipeline) if found else None
+        owner = self._facts.owner(run.pipeline) if fitting else None
         try:
-            for event in found:
+            for event in fitting:
                 transport.emit(self._event(run, event, owner))
                 accepted.add((event.of.run_id, event.type))
         except Exception:
@@ -74,7 +74,7 @@ class LineageSink:
                 self._accepted.clear()  # they are sent again, under the same ids
             self._accepted[run.id] = accepted
             raise
-        return len(found)
+        return len(fitting)
 
     def close(self) -> None:
         if (transport := self._transport) is not None:

@@ -116,14 +116,14 @@ class ZooKeeperCalls(Calls):
     def read_all(self, parent: str, names: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
         wanted = tuple(names)
         with translated_errors(f"read all below {parent}"):
-            found = self._read((DATA, f"{parent}/{name}") for name in wanted)
-        return tuple((name, data) for name, data in zip(wanted, found, strict=True) if data is not None)
+            nodes = self._read((DATA, f"{parent}/{name}") for name in wanted)
+        return tuple((name, data) for name, data in zip(wanted, nodes, strict=True) if data is not None)
 
     def read_watched(self, parent: str, changed: Mapping[str, Enqueue]) -> tuple[tuple[str, bytes], ...]:
         zxid = self.session.last_zxid
-        found = self.read_all(parent, changed)
-        self._arm(zxid, "data", {f"{parent}/{name}": changed[name] for name, _ in found})
-        return found
+        nodes = self.read_all(parent, changed)
+        self._arm(zxid, "data", {f"{parent}/{name}": changed[name] for name, _ in nodes})
+        return nodes
 
     def await_all(self, changed: Mapping[str, Enqueue]) -> None:
         self._arm(self.session.last_zxid, "existence", changed)
@@ -133,11 +133,11 @@ class ZooKeeperCalls(Calls):
     ) -> tuple[list[tuple[str, ...] | None], list[bytes | None]]:
         zxid, parents = self.session.last_zxid, tuple(parents)
         with translated_errors("read several nodes"):
-            found = self._read([*((NAMES, path) for path in parents), *((DATA, path) for path in nodes)])
-        names = [None if listed is None else tuple(sorted(listed)) for listed in found[: len(parents)]]
+            answers = self._read([*((NAMES, path) for path in parents), *((DATA, path) for path in nodes)])
+        names = [None if listed is None else tuple(sorted(listed)) for listed in answers[: len(parents)]]
         there = zip(parents, changed, names, strict=True)
         self._arm(zxid, "children", {path: tell for path, tell, below in there if tell and below is not None})
-        return names, found[len(parents) :]
+        return names, answers[len(parents) :]
 
     def await_watches(self) -> None:
         """Wait until kazoo has called the watches that arrived before the last response.
@@ -266,10 +266,10 @@ class ZooKeeperChanges:
                 for parent in self._topics.parents:
                     session.watch_below(parent)
             version = self._last_transaction(session)
-            found = self._gathered.take(beats=beats or lost)
-            upto = self._last_transaction(session) if found else version
+            taken = self._gathered.take(beats=beats or lost)
+            upto = self._last_transaction(session) if taken else version
             self._armed = generation
-        return LiveChanges(found, version, upto, lost=lost)
+        return LiveChanges(taken, version, upto, lost=lost)
 
     def stop(self) -> None:
         if self._session is not None:

@@ -56,24 +56,24 @@ class MultiRead:
         Raises:
             kazoo.exceptions.ZookeeperError: permission to read one is missing.
         """
-        found: list[Any] = []
+        children: list[Any] = []
         kind, done, offset = _header(answer, offset)
         while not done:
             if kind == DATA:
                 data, offset = read_buffer(answer, offset)
-                found.append(data)
+                children.append(data)
                 offset += stat_struct.size
             elif kind == NAMES:
                 names, offset = _names(answer, offset)
-                found.append(names)
+                children.append(names)
             else:
                 (code,) = int_struct.unpack_from(answer, offset)
                 offset += int_struct.size
                 if EXCEPTIONS[code] is not NoNodeError:
                     raise EXCEPTIONS[code]
-                found.append(None)
+                children.append(None)
             kind, done, offset = _header(answer, offset)
-        return found
+        return children
 
 
 def _header(answer: bytes, offset: int) -> tuple[int, bool, int]:

@@ -90,8 +90,8 @@ def _leader(api: Api) -> dict[str, Any]:
     if leader is None or not any(row["ready"] for row in rows if row is not leader):
         lacks = "nobody leads" if leader is None else "no other scheduler is ready to lead"
         raise CliError(f"no drill: {lacks}; nothing was done", code="drill_refused", exit_code=Exit.REFUSED)
-    found: dict[str, Any] = leader
-    return found
+    row: dict[str, Any] = leader
+    return row
 
 
 def _pid_here(leader: dict[str, Any], *, confirmed: bool) -> int:
@@ -113,9 +113,9 @@ def _await_next(api: Api, epoch: int, limit_s: float) -> dict[str, Any] | None:
     """The leader of a later epoch; None: none came in time."""
     ends = time.monotonic() + limit_s
     while time.monotonic() < ends:
-        found = api.leader()
-        if found is not None and found["epoch"] > epoch:
-            return found
+        row = api.leader()
+        if row is not None and row["epoch"] > epoch:
+            return row
         time.sleep(_POLL_S)
     return None
 
@@ -137,9 +137,9 @@ def _term(api: Api, epoch: int, until: float) -> dict[str, Any]:
     """The record of a term, once the leader has taken over; empty: not in time."""
     while time.monotonic() < until:
         terms = api.listed("/cluster/history", "terms", 5)["terms"]
-        found: dict[str, Any] | None = next((row for row in terms if row["epoch"] == epoch), None)
-        if found is not None and found["takeover_s"] is not None:
-            return found
+        row: dict[str, Any] | None = next((row for row in terms if row["epoch"] == epoch), None)
+        if row is not None and row["takeover_s"] is not None:
+            return row
         time.sleep(_POLL_S)
     return {}
 

@@ -142,7 +142,7 @@ def _show_contents(
     """Print what exists, or was removed: the command's only data on standard output."""
     root, counts = settings.cluster.root, tree.counts()
     objects = [] if store is None else list(_objects(store))
-    size_bytes = sum(found.size_bytes for found in objects)
+    size_bytes = sum(item.size_bytes for item in objects)
     if out.as_json:
         stored = {"objects": len(objects), "size_bytes": size_bytes} if store is not None else None
         out.data({"root": root, "nodes": dict(counts), "storage": stored, "removed": removed})
@@ -165,7 +165,7 @@ def _remove(tree: ClusterTree, store: S3ObjectStore | None) -> None:
         tree.begin(DESTROY)
         tree.remove()
     if store is not None:
-        store.delete_many(found.key for found in _objects(store))
+        store.delete_many(item.key for item in _objects(store))
         for room in _rooms():
             store.abandon_uploads(room, timedelta(0))
     if there:

@@ -66,14 +66,14 @@ def _artifacts(row: dict[str, Any]) -> str:
 @remote
 def leader(api: Api, out: Output) -> int:
     """Print which scheduler leads. Exit code 6 if none does."""
-    found = api.leader()
+    row = api.leader()
     if out.as_json:
-        out.data({"leader": found})
-    elif found is not None:
-        since = between(found["leader_since"], None, datetime.now(UTC))
-        out.line(f"{found['id']} leads epoch {found['epoch']}" + (f" for {since}" if since else ""))
-        out.note(found["address"])
-    if found is None:
+        out.data({"leader": row})
+    elif row is not None:
+        since = between(row["leader_since"], None, datetime.now(UTC))
+        out.line(f"{row['id']} leads epoch {row['epoch']}" + (f" for {since}" if since else ""))
+        out.note(row["address"])
+    if row is None:
         out.note("nobody leads at the moment: `nimbus cluster participants` shows what each scheduler lacks.")
         return Exit.UNREACHABLE
     return Exit.OK
@@ -246,12 +246,12 @@ def _end(row: dict[str, Any]) -> str:
 
 
 def _adopted(row: dict[str, Any]) -> str:
-    found = row["adopted"]
-    if found is None:
+    adopted = row["adopted"]
+    if adopted is None:
         return "not read"
-    attempts = found["claimed"] + found["unclaimed"]
-    marks = [f"{found[name]} {name}" for name in ("ended", "fenced") if found[name]]
-    return ", ".join([counted(found["runs"], "run"), counted(attempts, "attempt"), *marks])
+    attempts = adopted["claimed"] + adopted["unclaimed"]
+    marks = [f"{adopted[name]} {name}" for name in ("ended", "fenced") if adopted[name]]
+    return ", ".join([counted(adopted["runs"], "run"), counted(attempts, "attempt"), *marks])
 
 
 def _parked_name(parked: dict[str, Any]) -> str:

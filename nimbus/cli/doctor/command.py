@@ -85,5 +85,5 @@ def _configured(settings: Settings) -> Iterator[CheckResult]:
 @output_option
 def version(output: str) -> None:
     """Print the version, and the commit that it was built from."""
-    found = {"version": __version__, "commit": commit() or None}
-    click.echo(json.dumps(found) if output == "json" else f"nimbus {release()}")
+    answer = {"version": __version__, "commit": commit() or None}
+    click.echo(json.dumps(answer) if output == "json" else f"nimbus {release()}")

@@ -33,16 +33,16 @@ def java(*, needed: bool) -> CheckResult:
     from nimbus.java import JavaMissingError, find_java
 
     try:
-        found = find_java()
+        runtime = find_java()
     except JavaMissingError as exc:
         first, _, rest = str(exc).partition("\n")
         if needed:
             return fail("java", first, rest.strip())
         advice = f"nothing to do if other workers run the Spark tasks. {rest.strip()}"
         return warn("java", first, advice)
-    detail = f"{found.version} from {found.origin}, {found.java_home}"
-    if found.warnings:
-        return warn("java", detail, "passed over: " + "; ".join(found.warnings))
+    detail = f"{runtime.version} from {runtime.origin}, {runtime.java_home}"
+    if runtime.warnings:
+        return warn("java", detail, "passed over: " + "; ".join(runtime.warnings))
     return ok("java", detail)
 
 
@@ -86,12 +86,12 @@ def environments(settings: Settings) -> Iterator[CheckResult]:
     """Can tasks run in each environment of the configuration?"""
     from nimbus.bootstrap.worker import find_environments
 
-    for name, found in find_environments(settings.worker.environments).items():
-        if isinstance(found, str):
+    for name, environment in find_environments(settings.worker.environments).items():
+        if isinstance(environment, str):
             advice = f"mend worker.environments.{name}; tasks that name it wait for another worker"
-            yield fail(f"environment {name}", found, advice)
+            yield fail(f"environment {name}", environment, advice)
         else:
-            yield ok(f"environment {name}", found.versions)
+            yield ok(f"environment {name}", environment.versions)
 
 
 def disk(folder: Path) -> CheckResult:
@@ -256,11 +256,11 @@ def _served(settings: Settings) -> CheckResult:
     try:
         url = f"{settings.scheduler.advertise_url.rstrip('/')}/healthz"
         # Not verified: no secret is sent, and the certificate has its own check.
-        found = httpx.get(url, timeout=DEADLINE_S, verify=False).json()["id"]  # noqa: S501
+        server_id = httpx.get(url, timeout=DEADLINE_S, verify=False).json()["id"]  # noqa: S501
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as exc:
         return _unreachable(settings, str(exc) or type(exc).__name__)
-    if found != settings.scheduler.id:
-        return fail("advertise_url", f"leads to scheduler {found}", _ADVICE)
+    if server_id != settings.scheduler.id:
+        return fail("advertise_url", f"leads to scheduler {server_id}", _ADVICE)
     return _of_other_hosts(settings, set())
 
 

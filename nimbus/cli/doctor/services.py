@@ -35,9 +35,9 @@ class _Answer(NamedTuple):
     said: Mapping[str, Any]
 
 
-def targets(found: Mapping[str, SparkTarget]) -> Iterator[CheckResult]:
+def targets(known: Mapping[str, SparkTarget]) -> Iterator[CheckResult]:
     """Check each configured target."""
-    for name, target in found.items():
+    for name, target in known.items():
         yield _target(f"target {name}", target)
 
 
@@ -90,8 +90,8 @@ def _standalone(check: str, target: SparkTarget) -> CheckResult:
         return fail(check, f"no REST server takes drivers: {said}", advice)
     answer = answers[leading[0]]
     version = "" if answer is None else str(answer.said.get("serverSparkVersion", ""))
-    found = _judged_version(check, f"{leading[0]} leads", version)
-    return found if found.verdict is not Level.OK else _some_away(check, away, found.detail)
+    judged = _judged_version(check, f"{leading[0]} leads", version)
+    return judged if judged.verdict is not Level.OK else _some_away(check, away, judged.detail)
 
 
 def _yarn(check: str, target: SparkTarget) -> CheckResult:
@@ -114,10 +114,10 @@ def _yarn(check: str, target: SparkTarget) -> CheckResult:
         return fail(check, f"no ResourceManager is active: {said}", advice)
     away = [url for url, answer in answers.items() if answer is None]
     known = f"{active[0]} is active, Hadoop {infos[active[0]].get('hadoopVersion', '?')}"
-    found = _queue(check, active[0], target)
-    if found.verdict is Level.FAIL:
-        return fail(check, f"{known}; {found.detail}", found.advice)
-    return _some_away(check, away, f"{known}; {found.detail}")
+    judged = _queue(check, active[0], target)
+    if judged.verdict is Level.FAIL:
+        return fail(check, f"{known}; {judged.detail}", judged.advice)
+    return _some_away(check, away, f"{known}; {judged.detail}")
 
 
 def _queue(check: str, url: str, target: SparkTarget) -> CheckResult:

@@ -201,10 +201,10 @@ def outputs(settings: Settings) -> Iterator[CheckResult]:
     from nimbus.bootstrap.resources import data_connection
     from nimbus.worker.attempt.connections import open_data
 
-    found = data_connection(settings)
-    if found is not None:
-        where = f"s3 {found['bucket']} at {found['endpoint_url'] or 'AWS'}, for outputs"
-        yield _bucket(where, open_data(found), "data", "worker.data")
+    connection = data_connection(settings)
+    if connection is not None:
+        where = f"s3 {connection['bucket']} at {connection['endpoint_url'] or 'AWS'}, for outputs"
+        yield _bucket(where, open_data(connection), "data", "worker.data")
 
 
 def _bucket(where: str, store: S3ObjectStore, section: str, name: str) -> CheckResult:

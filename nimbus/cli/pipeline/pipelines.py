@@ -220,9 +220,10 @@ def show(api: Api, out: Output, name: str) -> None:
 def _schedules(row: dict[str, Any]) -> str:
     from nimbus.cli.pipeline.releases import schedules_in
 
-    found = schedules_in(row)
+    schedules = schedules_in(row)
     return "; ".join(
-        f"{schedule.name}: {schedule.in_words}" if schedule.name else schedule.in_words for schedule in found
+        f"{schedule.name}: {schedule.in_words}" if schedule.name else schedule.in_words
+        for schedule in schedules
     )
 
 

@@ -74,12 +74,12 @@ def _current(api: Api, name: str) -> dict[str, Any] | None:
     from nimbus.client.errors import ProblemError
 
     try:
-        found: dict[str, Any] = api.get(("pipelines", name))
+        row: dict[str, Any] = api.get(("pipelines", name))
     except ProblemError as exc:
         if exc.status != HTTPStatus.NOT_FOUND:
             raise
         return None
-    return found
+    return row
 
 
 def schedules_in(pipeline: Mapping[str, Any]) -> tuple[Schedule, ...]:
@@ -88,9 +88,9 @@ def schedules_in(pipeline: Mapping[str, Any]) -> tuple[Schedule, ...]:
 
     from nimbus.domain.pipelines.pipeline import Schedule
 
-    found = (pipeline.get("schedule"), *pipeline.get("more_schedules", ()))
+    schedules = (pipeline.get("schedule"), *pipeline.get("more_schedules", ()))
     return TypeAdapter(tuple[Schedule, ...]).validate_python(
-        [schedule for schedule in found if schedule is not None]
+        [schedule for schedule in schedules if schedule is not None]
     )
 
 
@@ -226,13 +226,13 @@ def _digest(api: Api, name: str, text: str) -> str:
         release["digest"]
         for release in api.listed(("pipelines", name, "releases"), "releases", 10_000)["releases"]
     ]
-    found = [digest for digest in known if digest.startswith(text)]
-    if len(found) != 1:
-        what = f"{len(found)} releases" if found else "no release"
+    digests = [digest for digest in known if digest.startswith(text)]
+    if len(digests) != 1:
+        what = f"{len(digests)} releases" if digests else "no release"
         raise CliError(
             f"{what} of {name} begin with {text}", code="unknown_release", exit_code=Exit.NOT_FOUND
         )
-    return found[0]
+    return digests[0]
 
 
 def _is(release: dict[str, Any]) -> str:

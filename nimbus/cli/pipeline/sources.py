@@ -154,16 +154,16 @@ def dry_run(spec: PipelineSpec, files: Sequence[SourceFile], note: Callable[[str
 
     `note` is called with a warning for each task that is skipped. Raises CliError: Spark refuses one.
     """
-    found = {}
+    answer = {}
     for task in spec.tasks:
         if task.kind is TaskKind.SPARK_PIPELINE:
             why = _why_not(task)
-            found[str(task.name)] = "passed" if why is None else f"skipped: {why}"
+            answer[str(task.name)] = "passed" if why is None else f"skipped: {why}"
             if why is None:
                 _check_flows(spec, task, files)
             else:
                 note(f"warning: task {task.name} is not dry-run: {why}")
-    return found
+    return answer
 
 
 def _why_not(task: TaskSpec) -> str | None:

@@ -123,11 +123,11 @@ def replay(api: Api, out: Output, run_id: str, at: str) -> None:
 def children(api: Api, out: Output, run_id: str, task: str, state: str | None) -> None:
     """List the items of a task of type `pipeline`, each with its last child run."""
     answer = api.get(("runs", run_id, "tasks", task, "children"))
-    found = [row for row in answer["children"] if state in (None, row["state"])]
-    if out.printed_json({**answer, "children": found}):
+    chosen = [row for row in answer["children"] if state in (None, row["state"])]
+    if out.printed_json({**answer, "children": chosen}):
         return
     rows = [
-        (row["index"], _words(row["item"]), row["state"], _run(row), row["attempt"] or "") for row in found
+        (row["index"], _words(row["item"]), row["state"], _run(row), row["attempt"] or "") for row in chosen
     ]
     out.table(("item", "with", "state", "run", "attempt"), rows, empty="no items")
 

@@ -78,7 +78,9 @@ def _is_published(run: Run, name: TaskName) -> bool:
     """True when the task publishes its output, or a task that needs it does."""
     if not run.tasks.publishes:
         return False
-    by_itself = any(one.of is None for one in run.tasks[name].spec.publishes)
+    by_itself = any(publication.of is None for publication in run.tasks[name].spec.publishes)
     return by_itself or any(
-        one.of == name for other in run.tasks.dependents(name) for one in run.tasks[other].spec.publishes
+        publication.of == name
+        for other in run.tasks.dependents(name)
+        for publication in run.tasks[other].spec.publishes
     )

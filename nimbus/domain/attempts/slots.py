@@ -162,10 +162,10 @@ def inherited(slots: Mapping[AttemptId, Slots]) -> str | None:
     All these attempts have ended, so the answer cannot change. A checkpoint in END is newer than one that was
     stored while the attempt ran.
     """
-    for attempt in sorted(slots, key=lambda one: one.number, reverse=True):
-        found = slots[attempt]
-        if found.end is not None and found.end.checkpoint is not None:
-            return found.end.checkpoint
-        if found.checkpoint is not None:
-            return found.checkpoint
+    for attempt in sorted(slots, key=lambda attempt: attempt.number, reverse=True):
+        own = slots[attempt]
+        if own.end is not None and own.end.checkpoint is not None:
+            return own.end.checkpoint
+        if own.checkpoint is not None:
+            return own.checkpoint
     return None

@@ -182,4 +182,4 @@ def _with(known: Mapping[WorkerId, Refusals], attempt: Attempt) -> Mapping[Worke
         return {**known, attempt.worker: Refusals(count, attempt.ended_at or attempt.opened_at)}
     if before is None or (attempt.started_at or attempt.opened_at) < before.last_at:
         return known  # it began before the last refusal, so it does not prove that the worker recovered
-    return {worker: found for worker, found in known.items() if worker != attempt.worker}
+    return {worker: times for worker, times in known.items() if worker != attempt.worker}

@@ -169,8 +169,8 @@ class AccessGrant:
 
 def grant_on(principal: Principal, thing: Thing, grants: Iterable[AccessGrant]) -> AccessGrant | None:
     """The highest grant that a principal has on something; None: there is none."""
-    found = (grant for grant in grants if principal.owns(grant.who) and grant.covers(thing))
-    return max(found, key=lambda grant: grant.role.rank, default=None)
+    fitting = (grant for grant in grants if principal.owns(grant.who) and grant.covers(thing))
+    return max(fitting, key=lambda grant: grant.role.rank, default=None)
 
 
 def role_on(principal: Principal, thing: Thing | None, grants: Iterable[AccessGrant]) -> AccessRole:
@@ -184,8 +184,8 @@ def role_on(principal: Principal, thing: Thing | None, grants: Iterable[AccessGr
 def holders(kind: Kind, name: str, grants: Iterable[AccessGrant]) -> frozenset[str]:
     """Who may create something of this name: the authors of a prefix of it. Empty: any author may."""
     thing = Thing(kind, name)
-    found = (grant for grant in grants if grant.on.endswith("*") and grant.covers(thing))
-    return frozenset(grant.who for grant in found if grant.role.includes(AccessRole.AUTHOR))
+    fitting = (grant for grant in grants if grant.on.endswith("*") and grant.covers(thing))
+    return frozenset(grant.who for grant in fitting if grant.role.includes(AccessRole.AUTHOR))
 
 
 class AccessDeniedError(RefusedError):

@@ -174,7 +174,9 @@ class SchedulerInfo:
 
 def clocks_differ_s(participants: Iterable[SchedulerInfo | WorkerInfo]) -> float:
     """The largest difference between the clocks of two participants, in seconds."""
-    ahead = [one.clock_ahead_s for one in participants if one.clock_ahead_s is not None]
+    ahead = [
+        participant.clock_ahead_s for participant in participants if participant.clock_ahead_s is not None
+    ]
     return max(ahead, default=0.0) - min(ahead, default=0.0)
 
 
@@ -183,5 +185,5 @@ def leader_report(schedulers: Iterable[SchedulerInfo]) -> LeaderReport:
 
     A former leader may still be registered as leader for some seconds: the highest epoch counts.
     """
-    found = {one.epoch: one.report for one in schedulers if one.epoch is not None}
-    return found[max(found)] if found else LeaderReport()
+    reports = {scheduler.epoch: scheduler.report for scheduler in schedulers if scheduler.epoch is not None}
+    return reports[max(reports)] if reports else LeaderReport()

@@ -63,6 +63,6 @@ def older_than(
 ) -> tuple[str, ...]:
     """Names of registered schedulers and workers that do not know `schema`, such as `scheduler s1`."""
     return (
-        *sorted(f"scheduler {one.id}" for one in schedulers if one.newest_schema < schema),
-        *sorted(f"worker {one.id}" for one in workers if one.newest_schema < schema),
+        *sorted(f"scheduler {scheduler.id}" for scheduler in schedulers if scheduler.newest_schema < schema),
+        *sorted(f"worker {worker.id}" for worker in workers if worker.newest_schema < schema),
     )

@@ -163,8 +163,8 @@ class ClusterSettings:
 
     def days_of(self, calendar: str) -> Calendar | None:
         """The days of a calendar; None: the cluster does not have it."""
-        found = self.calendars.get(calendar)
-        return None if found is None else found.days
+        record = self.calendars.get(calendar)
+        return None if record is None else record.days
 
     def weight_of(self, team: str) -> int:
         """The weight of a team's share."""
@@ -173,7 +173,7 @@ class ClusterSettings:
 
     def share_of(self, team: str, total: int, others: Iterable[str]) -> float:
         """What a team may keep of a total while the others want theirs, too."""
-        weights = {one: self.weight_of(one) for one in (team, *others)}
+        weights = {name: self.weight_of(name) for name in (team, *others)}
         return total * weights[team] / sum(weights.values())
 
     def applied_to(self, workers: Iterable[WorkerInfo]) -> tuple[WorkerInfo, ...]:

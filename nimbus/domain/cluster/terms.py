@@ -177,12 +177,12 @@ def ended_by_successor(
         schedulers: The registered schedulers.
     """
     cause, reason, by = EndCause.DIED, "", ""
-    there = {(one.id, one.boot_id): one for one in schedulers}
+    there = {(scheduler.id, scheduler.boot_id): scheduler for scheduler in schedulers}
     asked = asked_for(abdication, term.epoch, term.seen_at)
     if abdication is not None and asked is not None:
         cause, reason, by = asked, abdication.reason, abdication.by
-    elif (found := there.get((term.leader.id, term.leader.boot_id))) is not None:
-        cause, reason = EndCause.LOST, found.last_abdication
+    elif (scheduler := there.get((term.leader.id, term.leader.boot_id))) is not None:
+        cause, reason = EndCause.LOST, scheduler.last_abdication
     said = reason[:LONGEST_REASON]
     return replace(term, end=TermEnd(at=term.seen_at, cause=cause, reason=said, by=by, noted_by=epoch))
 
@@ -306,9 +306,11 @@ def in_words(
     return f"{now} {next_leader.id}, which is ready, would lead{after} and {adopts}."
 
 
-def _missing(one: Candidate) -> str:
-    if not one.missing_count:
-        return f" ({one.lacks})" if one.lacks else ""
-    left_s = one.missing_eta_s
+def _missing(candidate: Candidate) -> str:
+    if not candidate.missing_count:
+        return f" ({candidate.lacks})" if candidate.lacks else ""
+    left_s = candidate.missing_eta_s
     left = "" if left_s is None else f", which take about {left_s:.0f} s at the present speed"
-    return f": it lacks {counted(one.missing_count, 'file')}, {format_size(one.missing_bytes)}{left}"
+    return (
+        f": it lacks {counted(candidate.missing_count, 'file')}, {format_size(candidate.missing_bytes)}{left}"
+    )

@@ -95,16 +95,18 @@ def still_published_by(run: Run, dataset: DatasetName) -> Iterator[str | None]:
 
 def datasets_of(run: Run) -> set[DatasetName]:
     """The datasets that the tasks of a run publish."""
-    return {one.dataset for _, one in _publications_of(run)}
+    return {publication.dataset for _, publication in _publications_of(run)}
 
 
 def _publications_of(run: Run) -> tuple[tuple[TaskName, Publication], ...]:
-    found = _publications.get(run.tasks.plan)
-    if found is None:
+    publications = _publications.get(run.tasks.plan)
+    if publications is None:
         tasks = run.tasks.in_order() if run.tasks.publishes else ()
-        found = tuple((task.spec.name, one) for task in tasks for one in task.spec.publishes)
-        _publications[run.tasks.plan] = found
-    return found
+        publications = tuple(
+            (task.spec.name, publication) for task in tasks for publication in task.spec.publishes
+        )
+        _publications[run.tasks.plan] = publications
+    return publications
 
 
 _publications: WeakKeyDictionary[object, tuple[tuple[TaskName, Publication], ...]] = WeakKeyDictionary()
@@ -161,7 +163,7 @@ class Dataset:
 
     def has_since(self, sequence: int) -> bool:
         """True when a partition has perhaps changed later; false: none has."""
-        return self.dropped > sequence or any(one.sequence > sequence for one in self.versions)
+        return self.dropped > sequence or any(version.sequence > sequence for version in self.versions)
 
     @property
     def newest(self) -> Version | None:
@@ -171,17 +173,17 @@ class Dataset:
     @property
     def carried_bytes(self) -> int:
         """The size of what its versions carry."""
-        return sum(one.carried_bytes for one in self.versions)
+        return sum(version.carried_bytes for version in self.versions)
 
     @property
     def last(self) -> Version | None:
         """The version of the last interval, which is always kept here; None: it is not by interval."""
-        of_interval = [one for one in self.versions if interval_in(one.partition) is not None]
+        of_interval = [version for version in self.versions if interval_in(version.partition) is not None]
         return max(of_interval, key=end_of, default=None)
 
     def version(self, partition: str) -> Version | None:
         """The newest version of a partition; None: it is not kept here."""
-        return next((one for one in self.versions if one.partition == partition), None)
+        return next((version for version in self.versions if version.partition == partition), None)
 
     def with_version(self, version: Version, may_drop: Callable[[Version], bool]) -> Dataset:
         """The record after a version is published. An older one than that of the partition is only counted.
@@ -191,15 +193,15 @@ class Dataset:
         before = self.version(version.partition)
         if before is not None and before.number > version.number:
             return replace(self, published=self.published + 1)
-        versions = [one for one in self.versions if one is not before]
+        versions = [version for version in self.versions if version is not before]
         last = self.last
         kept: list[Version] = []
         dropped = self.dropped
-        for place, one in enumerate(versions):
-            if len(versions) - place < MAX_VERSIONS or one is last or not may_drop(one):
-                kept.append(one)
+        for place, other in enumerate(versions):
+            if len(versions) - place < MAX_VERSIONS or other is last or not may_drop(other):
+                kept.append(other)
             else:
-                dropped = max(1, dropped, one.sequence)
+                dropped = max(1, dropped, other.sequence)
         interval = interval_in(version.partition)
         spans, spans_from = self._with_span(interval)
         return replace(
@@ -314,5 +316,5 @@ def first_late_from(
     records: Iterable[PipelineRecord], name: DatasetName, newest: datetime | None
 ) -> datetime | None:
     """As `late_from`, of the pipeline by which the dataset becomes late first."""
-    found = (late_from(record, name, newest) for record in records)
-    return min((at for at in found if at is not None), default=None)
+    moments = (late_from(record, name, newest) for record in records)
+    return min((at for at in moments if at is not None), default=None)

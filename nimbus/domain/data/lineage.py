@@ -147,7 +147,7 @@ def _of_task(
     kept = attempts(task)
     numbers = range(first, kept[0].number) if kept else range(0)
     gone = (dropped.get(AttemptId(run.id, task.spec.name, number)) for number in numbers)
-    for attempt in (*(one for one in gone if one is not None), *kept):
+    for attempt in (*(change for change in gone if change is not None), *kept):
         if attempt.number < first:
             continue
         of = lineage_task(cluster, run, AttemptId(run.id, task.spec.name, attempt.number))
@@ -187,10 +187,10 @@ def _pinned(run: Run, names: Collection[str]) -> tuple[LineageData, ...]:
 
 
 def _data(versions: Iterable[tuple[DatasetName, Version]]) -> tuple[LineageData, ...]:
-    found = (
+    data = (
         LineageData(name, f"{version.partition or 'whole'}~{version.number}") for name, version in versions
     )
-    return tuple(deque(dict.fromkeys(found), MAX_DATA))
+    return tuple(deque(dict.fromkeys(data), MAX_DATA))
 
 
 def _end_of(attempt: Attempt) -> datetime:

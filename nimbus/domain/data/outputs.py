@@ -54,12 +54,12 @@ def file_order(path: str) -> tuple[tuple[bool, str], ...]:
     return (*((True, folder) for folder in folders), (False, name))
 
 
-def listing(found: Iterable[ListedFile], limit: int, after: str = "") -> Listing:
+def listing(listed: Iterable[ListedFile], limit: int, after: str = "") -> Listing:
     """The first `limit` files after a path. `found` has the order of `file_order`."""
     files: list[ListedFile] = []
     count = size = 0
     last = file_order(after) if after else None
-    for file in found:
+    for file in listed:
         count, size = count + 1, size + file.size_bytes
         if last is not None and file_order(file.path) <= last:
             continue
@@ -99,7 +99,7 @@ def committed_results(
         for attempt in run.tasks[name].attempts
         if attempt.has_result
     }
-    found = read_slots(given) if given else {}
+    results = read_slots(given) if given else {}
     reused = {
         name: origin.result
         for name in names
@@ -107,7 +107,7 @@ def committed_results(
     }
     return reused | {
         given[attempt]: slots.end.result
-        for attempt, slots in found.items()
+        for attempt, slots in results.items()
         if slots.end is not None and slots.end.result is not None
     }
 
@@ -120,11 +120,11 @@ def kept_results(
 ) -> Results:
     """As `committed_results`; results of an archived run, whose attempts are removed, come from history."""
     names = [name for name in tasks if has_result(run.tasks[name])]
-    found = committed_results(run, names, read_slots)
-    if len(found) == len(names):
-        return found
+    results = committed_results(run, names, read_slots)
+    if len(results) == len(names):
+        return results
     kept = read_history(run.id).results
-    return {**{name: kept[name] for name in names if name in kept}, **found}
+    return {**{name: kept[name] for name in names if name in kept}, **results}
 
 
 def given(

@@ -169,7 +169,7 @@ class Version:
     @property
     def carried_bytes(self) -> int:
         """The size of what it carries: item, value, URI. Of most versions nothing, and of others 2.5 kB."""
-        carried = [one for one in (self.item, self.value) if one is not None]
+        carried = [part for part in (self.item, self.value) if part is not None]
         if self.outside is not None:
             carried += [self.outside.uri, self.outside.value]
         return len(json.dumps(carried)) if carried else 0
@@ -220,16 +220,17 @@ def earlier(current: Version, known: Iterable[Version]) -> list[Version]:
     sender may have published it twice, or a rerun have reused the attempt that made it.
     """
     known = tuple(known)
-    first = {one.number: one for one in known if content_of(one) == one.number}
-    changes = [(one.number, one.change) for one in known if one.change is not None]
+    first = {version.number: version for version in known if content_of(version) == version.number}
+    changes = [(version.number, version.change) for version in known if version.change is not None]
     gone = [(current.number, current)]
     gone += [(at, first[change.withdrew]) for at, change in changes if change.withdrew in first]
     fitting = [
         number
-        for number, one in first.items()
+        for number, version in first.items()
         if number < content_of(current)
         and not any(
-            number < at and (one.source, one.outside) == (wrong.source, wrong.outside) for at, wrong in gone
+            number < at and (version.source, version.outside) == (wrong.source, wrong.outside)
+            for at, wrong in gone
         )
     ]
     return [first[number] for number in sorted(fitting, reverse=True)]

@@ -125,10 +125,12 @@ def chosen(
 
     Raises ReadError: two versions overlap in part, or there are too many.
     """
-    found = [one for one in versions if asked.key in ("", one.partition)]
+    chosen = [version for version in versions if asked.key in ("", version.partition)]
     if asked.interval is not None:
-        found = list(_without_overlap(read, asked.interval, found))
-        lacks = gaps(asked.interval, (interval for one in found if (interval := interval_in(one.partition))))
+        chosen = list(_without_overlap(read, asked.interval, chosen))
+        lacks = gaps(
+            asked.interval, (interval for version in chosen if (interval := interval_in(version.partition)))
+        )
         if lacks and not read.optional and known_from is not None and lacks[0].start < known_from:
             return ()
         if lacks and not read.optional:
@@ -136,18 +138,18 @@ def chosen(
                 f"{read.name}: {read.dataset} was published from {lacks[0].start.isoformat()} to "
                 f"{lacks[0].end.isoformat()}, and is deleted: run its publisher again for that time"
             )
-    if asked.latest and found:
-        found = [max(found, key=end_of)]
-    if len(found) > MAX_PINNED:
+    if asked.latest and chosen:
+        chosen = [max(chosen, key=end_of)]
+    if len(chosen) > MAX_PINNED:
         raise ReadError(
-            f"{read.name}: {len(found)} versions of {read.dataset} are too many, {MAX_PINNED} are the most"
+            f"{read.name}: {len(chosen)} versions of {read.dataset} are too many, {MAX_PINNED} are the most"
         )
-    if (size := sum(one.carried_bytes for one in found)) > MAX_CARRIED:
+    if (size := sum(version.carried_bytes for version in chosen)) > MAX_CARRIED:
         raise ReadError(
-            f"{read.name}: the URIs and values of {len(found)} versions of {read.dataset} have {size} bytes, "
-            f"{MAX_CARRIED} are the most: read fewer, or publish them with shorter ones"
+            f"{read.name}: the URIs and values of {len(chosen)} versions of {read.dataset} have {size} "
+            f"bytes, {MAX_CARRIED} are the most: read fewer, or publish them with shorter ones"
         )
-    return tuple(sorted(found, key=lambda one: one.partition))
+    return tuple(sorted(chosen, key=lambda version: version.partition))
 
 
 def portion(versions: Iterable[Version]) -> tuple[Version, ...]:
@@ -155,14 +157,14 @@ def portion(versions: Iterable[Version]) -> tuple[Version, ...]:
 
     `versions`: in the order of their sequences. So what is left has larger ones than what is pinned.
     """
-    found: list[Version] = []
+    taken: list[Version] = []
     size = 0
     for version in islice(versions, MAX_PINNED):
         size += version.carried_bytes
         if size > MAX_CARRIED:
             break
-        found.append(version)
-    return tuple(sorted(found, key=lambda one: one.partition))
+        taken.append(version)
+    return tuple(sorted(taken, key=lambda version: version.partition))
 
 
 def reads_new(run: RunHeader) -> bool:
@@ -182,7 +184,7 @@ def taken_by(run: Run) -> Iterator[tuple[DatasetName, int]]:
 
 def _without_overlap(read: Read, wanted: DataInterval, versions: Iterable[Version]) -> Iterator[Version]:
     taken: list[tuple[DataInterval, Version]] = []
-    for version in sorted(versions, key=lambda one: -one.number):
+    for version in sorted(versions, key=lambda version: -version.number):
         interval = interval_in(version.partition)
         if interval is None or interval.start >= wanted.end or interval.end <= wanted.start:
             continue
@@ -226,15 +228,15 @@ def pinned_apart(run: Run) -> frozenset[str]:
     or are used only after child runs. And they are pinned only while the run has its place, so that with a
     limit of 1 each run reads what the run before it has published, and with `take: new`, what it has left.
     """
-    found = _apart.get(run.tasks.plan)
-    if found is None:
-        found = _apart[run.tasks.plan] = read_apart(run.tasks, run.reads)
-    return found
+    apart = _apart.get(run.tasks.plan)
+    if apart is None:
+        apart = _apart[run.tasks.plan] = read_apart(run.tasks, run.reads)
+    return apart
 
 
 def read_apart(tasks: Tasks, reads: Iterable[Read]) -> frozenset[str]:
     """As `pinned_apart`, of the tasks and reads of a pipeline."""
-    own = {one.dataset for task in tasks.in_order() for one in task.spec.publishes}
+    own = {publication.dataset for task in tasks.in_order() for publication in task.spec.publishes}
     after = {
         name
         for task in tasks.in_order()

@@ -66,7 +66,7 @@ class Calendar:
         for _ in range(_MONTHS):
             after = (first + 31 * _DAY).replace(day=1)
             days = [first + offset * _DAY for offset in range((after - first).days)]
-            worked = [one for one in days if self.is_working(one)]
+            worked = [day for day in days if self.is_working(day)]
             place = number - 1 if number > 0 else len(worked) + number
             if 0 <= place < len(worked) and worked[place] >= day:
                 return worked[place]
@@ -75,9 +75,9 @@ class Calendar:
 
     def stretch_off(self) -> date | None:
         """The start of more than `MAX_DAYS_OFF` days in a row that are not worked; None: there is none."""
-        for one in self.exceptions:
-            if not any(self.is_working(one + offset * _DAY) for offset in range(MAX_DAYS_OFF + 1)):
-                return one
+        for exception in self.exceptions:
+            if not any(self.is_working(exception + offset * _DAY) for offset in range(MAX_DAYS_OFF + 1)):
+                return exception
         return None
 
 

@@ -117,7 +117,7 @@ class Profile(Scheduled):
     readers: Mapping[DatasetName, tuple[str, ...]] = field(default_factory=dict)
 
 
-_PROFILED = tuple(one.name for one in fields(Profile))
+_PROFILED = tuple(field.name for field in fields(Profile))
 
 
 def profile_of(spec: PipelineSpec) -> Profile:
@@ -127,7 +127,7 @@ def profile_of(spec: PipelineSpec) -> Profile:
         Profile(**same),
         description=shortened(spec.description),
         schedule=None if spec.schedule is None else replace(spec.schedule, parameters={}),
-        more_schedules=tuple(replace(one, parameters={}) for one in spec.more_schedules),
+        more_schedules=tuple(replace(schedule, parameters={}) for schedule in spec.more_schedules),
         starts_by_data=spec.start is not None,
         tasks=len(spec.tasks),
         reads=tuple(sorted({read.dataset for read in spec.reads if read.of is None})),
@@ -198,7 +198,9 @@ class PipelineRecord:
 def followers(records: Iterable[PipelineRecord], calendar: str) -> Iterator[PipelineRecord]:
     """The pipelines that follow a calendar of the cluster."""
     for record in records:
-        if any(one.calendar == calendar and not one.of_release for one in record.profile.schedules):
+        if any(
+            schedule.calendar == calendar and not schedule.of_release for schedule in record.profile.schedules
+        ):
             yield record
 
 

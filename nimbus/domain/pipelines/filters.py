@@ -79,7 +79,7 @@ class Filter:
     def takes_run(self, run: Run) -> bool:
         """True when such a run passes by what only its whole record has."""
         return self.logical.has(run.logical_date) and all(
-            _text(run.parameters.get(one.name)) == one.value for one in self.parameters
+            _text(run.parameters.get(parameter.name)) == parameter.value for parameter in self.parameters
         )
 
 

@@ -76,8 +76,8 @@ class IndexPage:
             raise ValueError(f"page {self.name} cannot be read: {exc}") from exc
 
     def _unpacked(self) -> list[_Row]:
-        found: list[_Row] = json.loads(zlib.decompress(self.data))
-        return found
+        rows: list[_Row] = json.loads(zlib.decompress(self.data))
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,8 @@ class IntervalIndex:
         if after is not None and after[1] < end and not after[3]:
             return _ended((end, *after[1:]))
         for page in reversed(self.pages):
-            if found := [row for row in page.rows() if row[0] <= end]:
-                return _ended(found[-1])
+            if rows := [row for row in page.rows() if row[0] <= end]:
+                return _ended(rows[-1])
         return None
 
     def last(self, interval: DataInterval) -> Ended | None:
@@ -122,11 +122,11 @@ class IntervalIndex:
         A run that never started is returned only if there is no other.
         """
         covering = (
-            one
-            for one in self.overlapping(interval)
-            if one.interval.start <= interval.start and one.interval.end >= interval.end
+            row
+            for row in self.overlapping(interval)
+            if row.interval.start <= interval.start and row.interval.end >= interval.end
         )
-        return max(covering, key=lambda one: (one.started, one.at), default=None)
+        return max(covering, key=lambda row: (row.started, row.at), default=None)
 
     def knows(self, interval: DataInterval) -> bool:
         """True when the index is complete for `interval`: if it has no row, no run of it has ended."""
@@ -155,9 +155,9 @@ class IntervalIndex:
         """The index with these rows in the place of the one of the same interval, if there is one."""
         place = max(bisect_right(self.pages, _name(old), key=lambda page: page.name) - 1, 0)
         rows = self.pages[place].rows() if self.pages else []
-        found = bisect_left(rows, old[:2], key=lambda other: other[:2])
-        if found < len(rows) and rows[found][:2] == old[:2]:
-            del rows[found]
+        index = bisect_left(rows, old[:2], key=lambda other: other[:2])
+        if index < len(rows) and rows[index][:2] == old[:2]:
+            del rows[index]
         for row in new:
             insort(rows, row)
         is_last = place >= len(self.pages) - 1

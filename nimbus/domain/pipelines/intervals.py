@@ -29,17 +29,17 @@ class DataInterval:
 
 def gaps(wanted: DataInterval, covered: Iterable[DataInterval]) -> tuple[DataInterval, ...]:
     """The parts of an interval that no `covered` interval covers, in order."""
-    found = []
+    spans = []
     start = wanted.start
-    for one in sorted(covered, key=lambda one: one.start):
-        if one.start > start:
-            found.append(DataInterval(start=start, end=min(one.start, wanted.end)))
-        start = max(start, one.end)
+    for interval in sorted(covered, key=lambda interval: interval.start):
+        if interval.start > start:
+            spans.append(DataInterval(start=start, end=min(interval.start, wanted.end)))
+        start = max(start, interval.end)
         if start >= wanted.end:
             break
     if start < wanted.end:
-        found.append(DataInterval(start=start, end=wanted.end))
-    return tuple(gap for gap in found if gap.start < gap.end)
+        spans.append(DataInterval(start=start, end=wanted.end))
+    return tuple(gap for gap in spans if gap.start < gap.end)
 
 
 def within(spans: Sequence[DataInterval], interval: DataInterval) -> slice:

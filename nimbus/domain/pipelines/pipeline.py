@@ -429,13 +429,19 @@ class Scheduled:
 
     def with_days(self, find: Callable[[str], Calendar | None], *, of_release: bool = False) -> Self:
         """The same with the content of calendars that `find` returns. Files of the release stay."""
-        found = tuple(
-            one
-            if one.calendar is None or one.of_release or (days := find(one.calendar)) in (None, one.days)
-            else replace(one, days=days, of_release=of_release)
-            for one in self.schedules
+        schedules = tuple(
+            schedule
+            if schedule.calendar is None
+            or schedule.of_release
+            or (days := find(schedule.calendar)) in (None, schedule.days)
+            else replace(schedule, days=days, of_release=of_release)
+            for schedule in self.schedules
         )
-        return self if found == self.schedules else replace(self, schedule=found[0], more_schedules=found[1:])
+        return (
+            self
+            if schedules == self.schedules
+            else replace(self, schedule=schedules[0], more_schedules=schedules[1:])
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -501,13 +507,15 @@ class PipelineSpec(Scheduled):
     @property
     def datasets(self) -> tuple[DatasetName, ...]:
         """Datasets that its tasks publish, or that come from outside, by name."""
-        of_tasks = {one.dataset for task in self.tasks for one in task.publishes}
-        return tuple(sorted(of_tasks.union(one.dataset for one in self.accepts)))
+        of_tasks = {publication.dataset for task in self.tasks for publication in task.publishes}
+        return tuple(sorted(of_tasks.union(acceptance.dataset for acceptance in self.accepts)))
 
     @property
     def published_together(self) -> tuple[tuple[DatasetName, ...], ...]:
         """The datasets of each task that publishes several, by name: one transaction publishes them."""
-        of_tasks = {tuple(sorted({one.dataset for one in task.publishes})) for task in self.tasks}
+        of_tasks = {
+            tuple(sorted({publication.dataset for publication in task.publishes})) for task in self.tasks
+        }
         return tuple(sorted(names for names in of_tasks if len(names) > 1))
 
     @property

@@ -163,7 +163,7 @@ def _path(a: Sequence[int], b: Sequence[int]) -> list[_Edit]:
     """The shortest edit path, traced back from the last of `_rounds`."""
     rounds = _rounds(a, b)
     x, y = len(a), len(b)
-    found: list[_Edit] = []
+    path: list[_Edit] = []
     for edits in range(len(rounds) - 1, 0, -1):
         before, k = rounds[edits - 1], x - y
         # Index i of a round with d edits is the diagonal 2i - d.
@@ -174,11 +174,11 @@ def _path(a: Sequence[int], b: Sequence[int]) -> list[_Edit]:
         start_x = from_x if is_down else from_x + 1
         while x > start_x:
             x, y = x - 1, y - 1
-            found.append(_Edit(" ", x, y))
+            path.append(_Edit(" ", x, y))
         x, y = from_x, from_y
-        found.append(_Edit("+" if is_down else "-", x, y))
-    found += [_Edit(" ", n, n) for n in range(x - 1, -1, -1)]
-    return found[::-1]
+        path.append(_Edit("+" if is_down else "-", x, y))
+    path += [_Edit(" ", n, n) for n in range(x - 1, -1, -1)]
+    return path[::-1]
 
 
 def _rounds(a: Sequence[int], b: Sequence[int]) -> list[array[int]]:

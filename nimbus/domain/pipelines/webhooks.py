@@ -95,11 +95,11 @@ def parameters_from(webhook: Webhook, body: Any) -> dict[str, Any]:
     """Parameters from the body. Those that it does not have are left out, so that defaults apply."""
     given = {}
     for name, text in webhook.parameters.items():
-        found, place = True, body
+        is_there, place = True, body
         for part in _steps(text):
-            found = found and isinstance(place, dict) and part in place
-            place = place[part] if found else None
-        if found:
+            is_there = is_there and isinstance(place, dict) and part in place
+            place = place[part] if is_there else None
+        if is_there:
             given[name] = place
     return given
 

@@ -222,10 +222,10 @@ def children_of(run: Run, read: Read, load: Callable[[RunId], Run]) -> tuple[Chi
 
     Raises ReadError: the task has started none, or there are too many.
     """
-    found = tuple(_by_item(run, read, load).values())
-    if len(found) > MAX_PINNED:
-        raise ReadError(f"{read.name}: {len(found)} child runs are too many, {MAX_PINNED} are the most")
-    return found
+    children = tuple(_by_item(run, read, load).values())
+    if len(children) > MAX_PINNED:
+        raise ReadError(f"{read.name}: {len(children)} child runs are too many, {MAX_PINNED} are the most")
+    return children
 
 
 def _by_item(run: Run, read: Read, load: Callable[[RunId], Run]) -> dict[int, Child]:
@@ -240,14 +240,14 @@ def _by_item(run: Run, read: Read, load: Callable[[RunId], Run]) -> dict[int, Ch
     kept: dict[int, Child] = {}
     if run.rerun_of is not None and any(not children.tried[n] for n in children.having(ItemState.SUCCEEDED)):
         kept = _by_item(load(run.rerun_of), read, load)
-    found: dict[int, Child] = {}
+    by_item: dict[int, Child] = {}
     for index, (state, number) in enumerate(zip(children.states, children.tried, strict=True)):
         if number:
             child = child_id(run.id, task.spec.name, spec, number, index)
-            found[index] = Child(spec.item(index) if spec.for_each else None, spec.pipeline, child)
+            by_item[index] = Child(spec.item(index) if spec.for_each else None, spec.pipeline, child)
         elif state == ItemState.SUCCEEDED and index in kept:
-            found[index] = kept[index]
-    return found
+            by_item[index] = kept[index]
+    return by_item
 
 
 def published_by_children(read: Read, children: Iterable[EndedChild]) -> tuple[Version, ...]:
@@ -256,18 +256,18 @@ def published_by_children(read: Read, children: Iterable[EndedChild]) -> tuple[V
     Raises ReadError: child runs have published none, or too many.
     """
     ended = tuple(children)
-    found = tuple(part for child in ended for part in _parts_of(read, child))
-    if ended and not found and not read.optional:
+    parts = tuple(part for child in ended for part in _parts_of(read, child))
+    if ended and not parts and not read.optional:
         raise ReadError(f"{read.name}: no child run of {read.of} has published dataset {read.dataset}")
-    if len(found) > MAX_PINNED:
-        raise ReadError(f"{read.name}: {len(found)} versions are too many, {MAX_PINNED} are the most")
-    if sum(len(json.dumps(part.value)) for part in found) > LARGEST_VALUES:
-        return tuple(replace(part, value=None) for part in found)
-    return found
+    if len(parts) > MAX_PINNED:
+        raise ReadError(f"{read.name}: {len(parts)} versions are too many, {MAX_PINNED} are the most")
+    if sum(len(json.dumps(part.value)) for part in parts) > LARGEST_VALUES:
+        return tuple(replace(part, value=None) for part in parts)
+    return parts
 
 
 def _parts_of(read: Read, child: EndedChild) -> list[Version]:
-    own = [version for one, version in versions_of(child.run) if one.dataset == read.dataset]
+    own = [version for publication, version in versions_of(child.run) if publication.dataset == read.dataset]
     return [
         replace(version, item=child.item, value=child.results.get(version.task, {}))
         for version in sorted(own, key=lambda version: version.partition)

@@ -37,8 +37,8 @@ SCALAR = ""
 
 def parameter_in(text: str) -> str | None:
     """The parameter that a list of `for_each` reads; None: it reads none."""
-    found = _PARAMETER.fullmatch(text.strip())
-    return None if found is None else found[1]
+    match = _PARAMETER.fullmatch(text.strip())
+    return None if match is None else match[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +65,8 @@ class ChildSpec:
 
     def with_parameters(self, parameters: Mapping[str, Any]) -> ChildSpec:
         """This spec with the values of parameters in place of the templates that read them."""
-        found = {name: parameter_in(text) for name, text in self.templates.items()}
-        return self.with_lists({name: tuple(parameters[read]) for name, read in found.items() if read})
+        names = {name: parameter_in(text) for name, text in self.templates.items()}
+        return self.with_lists({name: tuple(parameters[read]) for name, read in names.items() if read})
 
     @property
     def templates(self) -> Mapping[str, str]:
@@ -80,12 +80,12 @@ class ChildSpec:
 
     def item(self, index: int) -> Any:
         """One item: a mapping, or a value if `for_each` is one list. The last list changes fastest."""
-        found = {}
+        item = {}
         for name in reversed([*self.for_each]):
             values = self.for_each[name]
             index, place = divmod(index, len(values))
-            found[name] = values[place]
-        return found[SCALAR] if SCALAR in found else {name: found[name] for name in self.for_each}
+            item[name] = values[place]
+        return item[SCALAR] if SCALAR in item else {name: item[name] for name in self.for_each}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,12 +149,12 @@ class Children:
 
     def first(self, state: ItemState) -> int | None:
         """The first item in a state."""
-        found = self.states.find(state)
-        return None if found < 0 else found
+        index = self.states.find(state)
+        return None if index < 0 else index
 
     def having(self, state: ItemState) -> list[int]:
         """All items in a state."""
-        return [index for index, found in enumerate(self.states) if found == state]
+        return [index for index, present in enumerate(self.states) if present == state]
 
     def moved(self, index: int, state: ItemState, reason: str = "") -> Children:
         """The progress with one item moved to `state`. OPEN: its child run is created."""
@@ -187,9 +187,9 @@ def begun(
     )
 
 
-def repeats(one: ChildSpec, other: ChildSpec) -> bool:
+def repeats(spec: ChildSpec, other: ChildSpec) -> bool:
     """True when two tasks start the same child runs, item by item. Releases and limits may differ."""
-    return (one.pipeline, one.parameters, [*one.for_each.items()]) == (
+    return (spec.pipeline, spec.parameters, [*spec.for_each.items()]) == (
         other.pipeline,
         other.parameters,
         [*other.for_each.items()],

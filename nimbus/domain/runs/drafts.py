@@ -88,7 +88,9 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         )
     given = draft.parameters
     if draft.cause in (RunCause.SCHEDULE, RunCause.BACKFILL):
-        own = next((one.parameters for one in spec.schedules if one.name == draft.schedule), {})
+        own = next(
+            (schedule.parameters for schedule in spec.schedules if schedule.name == draft.schedule), {}
+        )
         given = {**own, **given}
     parameters = resolve_parameters(spec, given, strings=draft.parent is not None)
     run = Run(
@@ -131,7 +133,13 @@ def _interval_publisher(spec: PipelineSpec) -> TaskName | None:
     """A task that publishes the data interval of its run."""
     by_interval = Partitioning.INTERVAL
     return next(
-        (task.name for task in spec.tasks for one in task.publishes if one.partition is by_interval), None
+        (
+            task.name
+            for task in spec.tasks
+            for publication in task.publishes
+            if publication.partition is by_interval
+        ),
+        None,
     )
 
 

@@ -130,9 +130,9 @@ def used_runs(
     """
     commands = tuple(commands)
     withdrawing = frozenset(
-        one.command.dataset for one in commands if isinstance(one.command, WithdrawDataset)
+        queued.command.dataset for queued in commands if isinstance(queued.command, WithdrawDataset)
     )
-    asked = (one.command.selection for one in commands if isinstance(one.command, StartRun))
+    asked = (queued.command.selection for queued in commands if isinstance(queued.command, StartRun))
     repeated = {
         selection.reuse for selection in asked if selection is not None and selection.reuse is not None
     }
@@ -142,8 +142,8 @@ def used_runs(
         reused |= reused_runs(run)
         if run.id in repeated or not run.state.is_final:
             reused |= pinned_runs(run)
-    for found in filter(None, map(read, sorted(repeated - there))):
-        reused |= pinned_runs(found)
+    for rerun in filter(None, map(read, sorted(repeated - there))):
+        reused |= pinned_runs(rerun)
     return Used(frozenset(there), frozenset(reused), withdrawing)
 
 
@@ -153,8 +153,8 @@ def is_restored(run: Run, used: Used, dataset_of: Callable[[DatasetName], Datase
     Call it with `used` of an earlier moment: a waiting command becomes a version.
     """
     names = {publication.dataset for publication, _ in versions_of(run)}
-    found = (None if name in used.withdrawing else dataset_of(name) for name in names)
-    again = (version.run for dataset in found if dataset is not None for version in dataset.unstored)
+    datasets = (None if name in used.withdrawing else dataset_of(name) for name in names)
+    again = (version.run for dataset in datasets if dataset is not None for version in dataset.unstored)
     return not names.isdisjoint(used.withdrawing) or run.id in again
 
 

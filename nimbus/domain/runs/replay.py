@@ -52,34 +52,34 @@ def as_at(run: Run, at: datetime) -> Run:
 
 def _moments(run: Run) -> Iterator[datetime]:
     """All past moments that the record of a live run names."""
-    found = [run.created_at, run.started_at, run.stopping_at]
+    moments = [run.created_at, run.started_at, run.stopping_at]
     if run.paused is not None:
-        found.append(run.paused.at)
+        moments.append(run.paused.at)
     for task in run.tasks.in_order():
         if task.settled is not None:
-            found.append(task.settled.at)
+            moments.append(task.settled.at)
         if task.children is not None:
-            found.append(task.children.began_at)
+            moments.append(task.children.began_at)
         for attempt in task.attempts:
-            found += [attempt.opened_at, attempt.started_at, attempt.ended_at]
-    yield from (moment for moment in found if moment is not None)
+            moments += [attempt.opened_at, attempt.started_at, attempt.ended_at]
+    yield from (moment for moment in moments if moment is not None)
 
 
 def _finals(run: Run, end: datetime) -> Mapping[TaskName, datetime]:
     """When each final task became final."""
     keeps = _failed_by_a_task(run)
-    found: dict[TaskName, datetime] = {}
+    times: dict[TaskName, datetime] = {}
     for name in TopologicalSorter({name: task.spec.needs for name, task in run.tasks.items()}).static_order():
         task = run.tasks[name]
         if not task.state.is_final:
             continue
         own = _own_end(run, task)
-        needs = max((found.get(need, end) for need in task.spec.needs), default=run.created_at)
+        needs = max((times.get(need, end) for need in task.spec.needs), default=run.created_at)
         if task.state is TaskState.NOT_RUN and task.settled is None:
             stopped = None if keeps and task.spec.is_clean_up else run.stopping_at
             own = _hindered(run, task, own, needs, stopped) or end
-        found[name] = min(own or needs, end)
-    return found
+        times[name] = min(own or needs, end)
+    return times
 
 
 def _own_end(run: Run, task: TaskRun) -> datetime | None:

@@ -164,14 +164,14 @@ def _is_undone(name: TaskName, earlier: Run | None) -> bool:
 
 def _reached(names: Iterable[TaskName], next_of: Callable[[TaskName], Iterable[TaskName]]) -> set[TaskName]:
     """`names`, and all tasks that `next_of` reaches from them."""
-    found: set[TaskName] = set()
+    reached: set[TaskName] = set()
     edge = list(names)
     while edge:
         name = edge.pop()
-        if name not in found:
-            found.add(name)
+        if name not in reached:
+            reached.add(name)
             edge.extend(next_of(name))
-    return found
+    return reached
 
 
 def _marked(task: TaskRun, selection: Selection, by: str, now: datetime) -> TaskRun:

@@ -29,11 +29,11 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
     __slots__ = ("_counts", "_pages", "_plan")
 
     def __init__(self, tasks: Iterable[TaskRun] = ()) -> None:
-        found = tuple(tasks)
-        self._plan = _Plan(found)
-        self._pages = tuple(found[start : start + PAGE] for start in range(0, len(found), PAGE))
+        pages = tuple(tasks)
+        self._plan = _Plan(pages)
+        self._pages = tuple(pages[start : start + PAGE] for start in range(0, len(pages), PAGE))
         self._counts: dict[TaskState, int] = {}
-        for task in found:
+        for task in pages:
             self._counts[task.state] = self._counts.get(task.state, 0) + 1
 
     def __getitem__(self, name: TaskName) -> TaskRun:
@@ -113,11 +113,11 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
         seen: set[TaskName] = set()
         edge = [name]
         while edge:
-            for found in self.dependents(edge.pop()):
-                if found not in seen:
-                    seen.add(found)
-                    edge.append(found)
-                    yield found
+            for dependent in self.dependents(edge.pop()):
+                if dependent not in seen:
+                    seen.add(dependent)
+                    edge.append(dependent)
+                    yield dependent
 
     def replaced(self, tasks: Iterable[TaskRun]) -> Tasks:
         """A new version with `tasks` in place of those of the same names."""

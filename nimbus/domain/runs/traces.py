@@ -94,7 +94,7 @@ def dropped(before: Run | None, run: Run) -> Iterator[AttemptId]:
                 yield AttemptId(run.id, task.spec.name, number)
 
 
-def from_slots(found: Mapping[AttemptId, Slots]) -> Dropped:
+def from_slots(slots: Mapping[AttemptId, Slots]) -> Dropped:
     """Attempts, rebuilt from their slots. An attempt without END is left out."""
     return {
         attempt: Attempt(
@@ -110,7 +110,7 @@ def from_slots(found: Mapping[AttemptId, Slots]) -> Dropped:
             failure=end.failure,
             cost=end.cost,
         )
-        for attempt, slots in found.items()
+        for attempt, slots in slots.items()
         if (end := slots.end) is not None
     }
 

@@ -221,10 +221,10 @@ def admit(run: Run, task: TaskRun, capacity: Capacity, now: datetime) -> Grant |
     suits = suited(need, capacity.workers)
     unlucky = {a.worker for a in task.attempts if a.outcome is not None and a.outcome.is_infrastructure}
     last_choice = None
-    found = candidates(capacity, need, now, suits)
-    for worker in found:
+    fitting = candidates(capacity, need, now, suits)
+    for worker in fitting:
         if worker.id not in unlucky:
-            others = (other for other in found if other.id not in unlucky)
+            others = (other for other in fitting if other.id not in unlucky)
             return Grant(_with_jvm(worker, others, _reused(run, task.spec), capacity))
         last_choice = last_choice or worker
     if last_choice is not None:
@@ -365,8 +365,8 @@ def suited(need: Need, workers: Collection[WorkerInfo]) -> Callable[[WorkerInfo]
 
 def backs_off(worker: WorkerInfo, refusals: Mapping[WorkerId, Refusals], now: datetime) -> bool:
     """True while a worker gets no attempts because it refused several lately."""
-    found = refusals.get(worker.id)
-    return found is not None and found.until > now
+    refusal = refusals.get(worker.id)
+    return refusal is not None and refusal.until > now
 
 
 def rank(worker: WorkerInfo, busy: int, refused: Refusals | None) -> Rank | None:
@@ -391,4 +391,4 @@ def by_rank(
 ) -> list[WorkerInfo]:
     """The workers that may get more attempts, best first."""
     ranked = ((rank(w, busy.get(w.id, 0), refusals.get(w.id)), w) for w in workers)
-    return [w for _, w in sorted((found, w) for found, w in ranked if found is not None)]
+    return [w for _, w in sorted((rank, w) for rank, w in ranked if rank is not None)]

@@ -107,7 +107,7 @@ class Due:
         """
         extents = reduce(with_span, targets, self.extents)
         while len(extents) > MAX_EXTENTS:
-            between = [after.start - one.end for one, after in pairwise(extents)]
+            between = [after.start - extent.end for extent, after in pairwise(extents)]
             place = between.index(min(between))
             joined = DataInterval(start=extents[place].start, end=extents[place + 1].end)
             extents = (*extents[:place], joined, *extents[place + 2 :])
@@ -141,7 +141,7 @@ class Due:
         """The consumer when a run has read all changes of a dataset. What is due by intervals stays due."""
         if dataset not in self.changed:
             return self
-        changed = tuple(one for one in self.changed if one != dataset)
+        changed = tuple(name for name in self.changed if name != dataset)
         causes = tuple(cause for cause in self.causes if cause.dataset != dataset)
         return replace(self, changed=changed, causes=causes) if changed else self.dropped()
 
@@ -174,7 +174,7 @@ def changes(dataset: Dataset, before: Dataset | None) -> Iterator[Version]:
 
     None is one that an older run published too late, nor one that a dataset no longer keeps.
     """
-    known = {} if before is None else {one.partition: one for one in before.versions}
+    known = {} if before is None else {version.partition: version for version in before.versions}
     for version in dataset.versions:
         was = known.get(version.partition)
         if was is not version and was != version:

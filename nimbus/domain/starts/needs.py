@@ -52,11 +52,11 @@ def verdict(spec: TaskSpec, need: TaskRun) -> NeedEffect:
 
 def skipping(spec: TaskSpec, needs: Iterable[TaskRun]) -> list[TaskRun]:
     """Those of the final needs of the task of `spec` that skip it, if no need hinders it."""
-    found: dict[NeedEffect, list[TaskRun]] = {_GO: [], _SKIP: [], _HINDER: []}
+    effects: dict[NeedEffect, list[TaskRun]] = {_GO: [], _SKIP: [], _HINDER: []}
     for need in needs:
-        found[verdict(spec, need)].append(need)
-    met = {spec.trigger_rule(need.spec.name) for need in found[_GO] if not need.left_out} & _OVER_NEEDS
-    return [need for need in found[_SKIP] if spec.trigger_rule(need.spec.name) not in met]
+        effects[verdict(spec, need)].append(need)
+    met = {spec.trigger_rule(need.spec.name) for need in effects[_GO] if not need.left_out} & _OVER_NEEDS
+    return [need for need in effects[_SKIP] if spec.trigger_rule(need.spec.name) not in met]
 
 
 def state_after(spec: TaskSpec, task_of: Callable[[TaskName], TaskRun]) -> TaskState | None:
@@ -64,15 +64,15 @@ def state_after(spec: TaskSpec, task_of: Callable[[TaskName], TaskRun]) -> TaskS
 
     WAITING: the task may begin. SKIPPED, NOT_RUN: it never begins.
     """
-    found = []
+    states = []
     for need in reversed(spec.needs):  # tasks end in about plan order, so the last need decides soonest
         other = task_of(need)
         if not other.state.is_final:
             return None
-        found.append(other)
-    if any(verdict(spec, need) is NeedEffect.HINDER for need in found):
+        states.append(other)
+    if any(verdict(spec, need) is NeedEffect.HINDER for need in states):
         return TaskState.NOT_RUN
-    if skipping(spec, found) or not spec.is_wanted:
+    if skipping(spec, states) or not spec.is_wanted:
         return TaskState.SKIPPED
     return TaskState.WAITING
 

@@ -53,7 +53,7 @@ def _ends(run: Run, task: TaskRun) -> Iterator[datetime]:
             edge += behind
     if run.is_cleaning_up and any(run.tasks[name].state is TaskState.NOT_RUN for name in seen):
         failed = (task for task in run.tasks.in_order() if task.state is TaskState.FAILED)
-        yield from sorted(end for one in failed if not one.spec.allow_failure for end in _ended(one))[:1]
+        yield from sorted(end for task in failed if not task.spec.allow_failure for end in _ended(task))[:1]
 
 
 def _ended(task: TaskRun) -> Iterator[datetime]:
@@ -69,14 +69,14 @@ def late_at(run: Run, fastest: timedelta | None = None) -> dict[Lateness, dateti
         run: A run. Kinds that count from its start are left out until it starts.
         fastest: Nine of ten runs of its pipeline take longer than this; None: not known.
     """
-    found = {}
+    times = {}
     if run.warn_after is not None and run.started_at is not None:
-        found[Lateness.WARN_AFTER] = run.started_at + run.warn_after
+        times[Lateness.WARN_AFTER] = run.started_at + run.warn_after
     if run.expect is not None:
-        limit = found[Lateness.EXPECT] = run.created_at + run.expect
+        limit = times[Lateness.EXPECT] = run.created_at + run.expect
         if fastest is not None and not begins_by(run, limit - fastest):
-            found[Lateness.EXPECT_SOON] = max(limit - fastest, run.created_at)
-    return {lateness: at for lateness, at in found.items() if lateness not in run.late}
+            times[Lateness.EXPECT_SOON] = max(limit - fastest, run.created_at)
+    return {lateness: at for lateness, at in times.items() if lateness not in run.late}
 
 
 def begins_by(run: Run, moment: datetime) -> bool:
@@ -86,10 +86,10 @@ def begins_by(run: Run, moment: datetime) -> bool:
 
 def passed(run: Run, now: datetime, fastest: timedelta | None = None) -> tuple[Lateness, ...]:
     """Kinds of lateness to raise now. `expect_soon` is left out once `expect` is due."""
-    found = [lateness for lateness, at in sorted(late_at(run, fastest).items()) if at <= now]
-    if Lateness.EXPECT in (*found, *run.late) and Lateness.EXPECT_SOON in found:
-        found.remove(Lateness.EXPECT_SOON)
-    return tuple(found)
+    passed = [lateness for lateness, at in sorted(late_at(run, fastest).items()) if at <= now]
+    if Lateness.EXPECT in (*passed, *run.late) and Lateness.EXPECT_SOON in passed:
+        passed.remove(Lateness.EXPECT_SOON)
+    return tuple(passed)
 
 
 def task_late_at(run: Run, task: TaskRun) -> datetime | None:

@@ -70,13 +70,13 @@ def judge(wait: PipelineWait, run: RunHeader, upstream: Upstream) -> JudgedWait:
     if awaited is None:
         return JudgedWait(WaitState.MET)  # the first one
     ended = () if upstream.index is None else tuple(upstream.index.overlapping(awaited))
-    lacks = gaps(awaited, (one.interval for one in ended if one.outcome is RunState.SUCCEEDED))
+    lacks = gaps(awaited, (run.interval for run in ended if run.outcome is RunState.SUCCEEDED))
     if not lacks:
         return JudgedWait(WaitState.MET)
     failed = [
-        one
-        for one in ended
-        if one.outcome is not RunState.SUCCEEDED and any(_overlap(one.interval, gap) for gap in lacks)
+        run
+        for run in ended
+        if run.outcome is not RunState.SUCCEEDED and any(_overlap(run.interval, gap) for gap in lacks)
     ]
     if wait.on_failed is OnFailed.FAIL and failed and not any(_runs_in(gap, live) for gap in lacks):
         last = failed[-1]
@@ -125,8 +125,8 @@ def _live_until(moment: datetime, live: Iterable[RunHeader]) -> Iterator[DataInt
             yield run.data_interval
 
 
-def _overlap(one: DataInterval, other: DataInterval) -> bool:
-    return one.start < other.end and other.start < one.end
+def _overlap(interval: DataInterval, other: DataInterval) -> bool:
+    return interval.start < other.end and other.start < interval.end
 
 
 def _runs_in(gap: DataInterval, live: Iterable[RunHeader]) -> list[RunHeader]:
@@ -142,7 +142,7 @@ def _why(gap: DataInterval, failed: Iterable[Ended], live: Iterable[RunHeader], 
         return f"run {under_way[0].id} is {under_way[0].state}"
     if index is None:
         return "no run of it has ended yet"
-    if ended := [one for one in failed if _overlap(one.interval, gap)]:
+    if ended := [run for run in failed if _overlap(run.interval, gap)]:
         return _said(ended[-1])
     if not index.knows(gap):
         return "unknown: before the index of intervals begins"

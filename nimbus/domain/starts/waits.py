@@ -111,8 +111,8 @@ def probes_of(waits: Sequence[WaitFor], addresses: Sequence[str]) -> tuple[DataP
 def faults_of(waits: Sequence[WaitFor], addresses: Sequence[str]) -> tuple[str, ...]:
     """Faults of the rendered addresses of a task."""
     probes = probes_of(waits, addresses)
-    found = ((probe, address_fault(probe.source, probe.address)) for probe in probes)
-    return tuple(f"{probe.address[:200]} {fault}" for probe, fault in found if fault is not None)
+    faults = ((probe, address_fault(probe.source, probe.address)) for probe in probes)
+    return tuple(f"{probe.address[:200]} {fault}" for probe, fault in faults if fault is not None)
 
 
 def address_fault(source: DataSource, address: str) -> str | None:

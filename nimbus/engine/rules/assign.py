@@ -88,14 +88,14 @@ def render_task(state: State, run_id: RunId, name: TaskName, now: datetime) -> A
     run, key = state.runs.live[run_id], Key("rendering", run_id, name)
     if key in state.tasks.renderings.under_way:
         return NoDecision()
-    found = state.tasks.renderings.results.get(key)
-    if found is None:
+    rendering = state.tasks.renderings.results.get(key)
+    if rendering is None:
         about = {"run": run_id, "task": name}
         return Decision(name="task_rendering_started", effects=(RenderTask(run, name),), about=about)
-    if isinstance(found, Refusal):
-        failed = lifecycle.conclude_waiting(run, name, TaskState.FAILED, now, found.message)
-        return put_run("task_rendering_refused", failed, run, task=name, error=found.message)
-    if not found.is_wanted:
+    if isinstance(rendering, Refusal):
+        failed = lifecycle.conclude_waiting(run, name, TaskState.FAILED, now, rendering.message)
+        return put_run("task_rendering_refused", failed, run, task=name, error=rendering.message)
+    if not rendering.is_wanted:
         skipped = lifecycle.conclude_waiting(run, name, TaskState.SKIPPED, now)
         return put_run("task_skipped", skipped, run, task=name)
     return NoDecision()  # the task is in the ready queue now

@@ -31,10 +31,10 @@ from nimbus.engine.work_queue import Instant
 
 def supervise_attempt(state: State, attempt_id: AttemptId, now: Instant) -> Answer:
     """Apply the END of an open attempt, or supervise the attempt."""
-    found = state.attempts.find(attempt_id)
-    if found is None:
+    opened = state.attempts.find(attempt_id)
+    if opened is None:
         return NoDecision()
-    run, attempt = found
+    run, attempt = opened
     action = _action(state, attempt_id, run, attempt, now)
     if not isinstance(action, Idle):
         return _decision(state, attempt_id, run, attempt, action, now.wall)

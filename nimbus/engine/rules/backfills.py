@@ -41,9 +41,9 @@ def step_backfill(state: State, backfill_id: BackfillId, now: datetime) -> Answe
     live = state.runs.of_backfill(backfill_id)
     if len(live) >= backfill.request.max_parallel or Key("backfill", backfill_id) in state.builds.under_way:
         return NoDecision()  # the end of a run queues it
-    moved, found = _next(state, backfill)
-    if found is not None:
-        return _create(state, backfill, moved, found, now)
+    moved, created = _next(state, backfill)
+    if created is not None:
+        return _create(state, backfill, moved, created, now)
     if moved != backfill:
         return _put("backfill_dates_skipped", moved, backfill)
     return NoDecision() if live else _finish(state, record, backfill, now)
@@ -63,9 +63,11 @@ def with_counts(state: State, decision: Decision, ended: Iterable[Run]) -> Decis
 
 def unpinned(state: State, record: PipelineRecord, changed: Backfill) -> tuple[PutPipeline, ...]:
     """The write that sets the releases pinned by a pipeline's backfills; empty: they are unchanged."""
-    of_pipeline = (one for one in state.catalog.backfills.values() if one.pipeline == record.name)
-    needed = {one.id: one for one in of_pipeline} | {changed.id: changed}
-    pinned = tuple(sorted({one.release for one in needed.values() if not one.state.is_over}))
+    of_pipeline = (
+        backfill for backfill in state.catalog.backfills.values() if backfill.pipeline == record.name
+    )
+    needed = {backfill.id: backfill for backfill in of_pipeline} | {changed.id: changed}
+    pinned = tuple(sorted({backfill.release for backfill in needed.values() if not backfill.state.is_over}))
     if pinned == record.pinned:
         return ()
     return (PutPipeline(replace(record, pinned=pinned), record),)
@@ -92,10 +94,10 @@ def _create(
     state: State,
     backfill: Backfill,
     moved: Backfill,
-    found: tuple[datetime, DataInterval | None],
+    next_date: tuple[datetime, DataInterval | None],
     now: datetime,
 ) -> Answer:
-    date, interval = found
+    date, interval = next_date
     draft = Draft(
         id=backfill.run_id(date),
         pipeline=backfill.pipeline,

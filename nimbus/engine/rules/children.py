@@ -51,9 +51,9 @@ def take_in_end(state: State, key: Key) -> Answer:
     is_open = task.children.states[key.number] == ItemState.OPEN
     if child is None or not is_open or child in state.runs.live:
         return NoDecision()
-    found = state.runs.finished.get(child)
-    ended = ItemState.FAILED if found is None else child_runs.item_state(found.state)
-    why = "its record is gone" if found is None else found.reason
+    end = state.runs.finished.get(child)
+    ended = ItemState.FAILED if end is None else child_runs.item_state(end.state)
+    why = "its record is gone" if end is None else end.reason
     reason = "" if ended is ItemState.SUCCEEDED else f"run {child}: {why}"
     moved = child_runs.item_moved(run, key.task, key.number, ended, reason)
     item_state = ended.name.lower()
@@ -66,12 +66,12 @@ def _begun(state: State, run: Run, task: TaskRun, spec: ChildSpec, now: datetime
     if (start := not_before(run, task)) is not None and start > now:
         return NoDecision(at=start)
     name = task.spec.name
-    found = state.tasks.spec_of(run.id, task)
-    if not isinstance(found, TaskSpec) or found.children is None:
+    declared = state.tasks.spec_of(run.id, task)
+    if not isinstance(declared, TaskSpec) or declared.children is None:
         return NoDecision()  # its lists are read first
-    known = found.children.for_each
+    known = declared.children.for_each
     lists = {key: values for key in spec.templates if isinstance(values := known[key], tuple)}
-    spec = found.children
+    spec = declared.children
     about = {"task": name, "pipeline": spec.pipeline, "items": str(spec.count)}
     if fault := _fault(run, name, spec):  # a retry would not help
         failed = lifecycle.conclude_waiting(run, name, TaskState.FAILED, now, fault)

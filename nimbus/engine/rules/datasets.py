@@ -61,7 +61,9 @@ def _note_taken(state: State, known: MutableMapping[DatasetName, Dataset], run: 
     for name, sequence in taken_by(run):
         dataset = known.get(name)
         if dataset is not None and dataset.taken_by(run.pipeline) < sequence:
-            taken = {other: one for other, one in dataset.taken.items() if other in state.catalog.pipelines}
+            taken = {
+                other: taken for other, taken in dataset.taken.items() if other in state.catalog.pipelines
+            }
             taken[run.pipeline] = Taken(sequence=sequence, run=run.id)
             known[name] = replace(dataset, taken=taken)
 
@@ -71,7 +73,7 @@ def _forget_taken(known: MutableMapping[DatasetName, Dataset], record: PipelineR
     for name in record.profile.reads:
         dataset = known.get(name)
         if dataset is not None and record.name in dataset.taken:
-            taken = {other: one for other, one in dataset.taken.items() if other != record.name}
+            taken = {other: taken for other, taken in dataset.taken.items() if other != record.name}
             known[name] = replace(dataset, taken=taken)
 
 
@@ -135,10 +137,10 @@ def _oldest_publishers(
     state: State, name: DatasetName, pipelines: Iterable[PipelineName]
 ) -> dict[str | None, int]:
     """For each partition, the number of the oldest live run that may still publish it; None: for any."""
-    found: dict[str | None, int] = {}
+    oldest: dict[str | None, int] = {}
     for pipeline in pipelines:
         for run_id in state.runs.of(pipeline):
             run = state.runs.live[run_id]
             for partition in still_published_by(run, name):
-                found[partition] = min(found.get(partition, run.number), run.number)
-    return found
+                oldest[partition] = min(oldest.get(partition, run.number), run.number)
+    return oldest

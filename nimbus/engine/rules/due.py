@@ -68,7 +68,7 @@ def _without_pinned(state: State, due: Due, write: PutRun) -> Due:
     for read in write.run.reads:
         if read.new and read.name in write.run.pins.keys() - write.before.pins.keys():
             dataset = state.catalog.datasets.get(read.dataset)
-            last = max((one.sequence for one in write.run.pins[read.name]), default=0)
+            last = max((version.sequence for version in write.run.pins[read.name]), default=0)
             if dataset is not None and not dataset.has_since(max(last, dataset.taken_by(due.pipeline))):
                 due = due.without_change(read.dataset)
     return due
@@ -90,7 +90,7 @@ def _marked(due: Due, version: Version, dataset: DatasetName, now: datetime) -> 
     reads = [read for read in due.starting if read.dataset == dataset and _may_read(read, version)]
     if due.schedule is None:
         return due.with_change(cause, ()) if reads else due
-    targets = [found for read in reads if (found := _targets(read, due.schedule, cause)) is not None]
+    targets = [of_read for read in reads if (of_read := _targets(read, due.schedule, cause)) is not None]
     return due.with_change(cause, targets) if targets else due
 
 
@@ -124,29 +124,29 @@ def start_by_data(state: State, record: PipelineRecord, now: datetime) -> Answer
     dates = {run.logical_date for run in live}
     facts, before = facts_of(due, state.catalog.datasets), state.catalog.lacks.get(record.name)
     only, all_lack = None if before is None else changed_since(before, facts), True
-    for found in due_targets(due, state.catalog.datasets, dates, now, only):
-        if found.left is not None:
-            return _started(state, record, due, found, now)
-        if found.not_before is not None:
-            return NoDecision(at=found.not_before)
-        all_lack &= found.read is not None
+    for target in due_targets(due, state.catalog.datasets, dates, now, only):
+        if target.left is not None:
+            return _started(state, record, due, target, now)
+        if target.not_before is not None:
+            return NoDecision(at=target.not_before)
+        all_lack &= target.read is not None
     if all_lack and due.schedule is not None:
         state.catalog.lacks[record.name] = facts
     return NoDecision()  # a publication of what is missing queues it
 
 
-def _started(state: State, record: PipelineRecord, due: Due, found: DueTarget, now: datetime) -> Answer:
-    assert record.release is not None and found.left is not None  # noqa: S101 - see `start_by_data`
-    number, targets = due.starts + 1, (found.target,) if found.target else ()
-    date = f"{found.target.end:%Y%m%dt%H%M%Sz}" if found.target else "data"
+def _started(state: State, record: PipelineRecord, due: Due, target: DueTarget, now: datetime) -> Answer:
+    assert record.release is not None and target.left is not None  # noqa: S101 - see `start_by_data`
+    number, targets = due.starts + 1, (target.target,) if target.target else ()
+    date = f"{target.target.end:%Y%m%dt%H%M%Sz}" if target.target else "data"
     draft = Draft(
         id=RunId(f"{record.name}-{date}-{number}"),
         pipeline=record.name,
         release=record.release,
         parameters={},
-        logical_date=found.target.end if found.target else now,
-        data_interval=target_of(due.schedule, found.target.end).data_interval
-        if due.schedule and found.target
+        logical_date=target.target.end if target.target else now,
+        data_interval=target_of(due.schedule, target.target.end).data_interval
+        if due.schedule and target.target
         else None,
         cause=RunCause.DATA,
         causes=tuple(cause for cause in due.causes if _concerns(due, cause, targets)),
@@ -169,7 +169,7 @@ def _started(state: State, record: PipelineRecord, due: Due, found: DueTarget, n
     run = queued_if_full(state, replace(run, causes=draft.causes))  # more may have changed during the build
     return Decision(
         name="started_by_data",
-        writes=(PutDue(due.pipeline, _without_used(due.started(found.left, now)), due), CreateRun(run)),
+        writes=(PutDue(due.pipeline, _without_used(due.started(target.left, now)), due), CreateRun(run)),
         about={"pipeline": record.name, "run": run.id, "run_state": run.state},
     )
 
@@ -187,8 +187,8 @@ def _concerns(due: Due, cause: DataCause, targets: tuple[DataInterval, ...]) -> 
     reads = (read for read in due.starting if read.dataset == cause.dataset)
     made_due = (_targets(read, due.schedule, cause) for read in reads)
     return any(
-        one.start < target.end and target.start < one.end
-        for one in made_due
-        if one is not None
-        for target in targets[within(targets, one)]
+        interval.start < target.end and target.start < interval.end
+        for interval in made_due
+        if interval is not None
+        for target in targets[within(targets, interval)]
     )

@@ -58,7 +58,7 @@ def _lacks(state: State, record: PipelineRecord, schedule: Schedule, fire: datet
         return False
     if index is None:
         return fire > record.updated_at  # a fire time before its activation has no run
-    ended = next((one for one in index.overlapping(interval) if one.interval == interval), None)
+    ended = next((row for row in index.overlapping(interval) if row.interval == interval), None)
     if ended is None:
         return interval.end > index.begins
     return ended.outcome is not RunState.SUCCEEDED or ended.at > until
@@ -100,7 +100,7 @@ def watch_dataset(state: State, name: DatasetName, now: datetime) -> Answer:
         if due is None or is_told or not _is_watched(state, record):
             continue
         if due <= now:
-            kept = {one: at for one, at in health.stale.items() if one in record.profile.fresh}
+            kept = {name: at for name, at in health.stale.items() if name in record.profile.fresh}
             return _noted(state, replace(health, stale={**kept, name: newest}), "dataset_late", due)
         coming.append(due)
     return NoDecision(at=min(coming, default=None))
@@ -114,10 +114,10 @@ def note_late(state: State, run_id: RunId, name: TaskName, now: datetime) -> Ans
     if name:
         return _note_task(state, run_id, name, now)
     usual = fastest(state.alerts.health.get(run.pipeline))
-    found = passed(run, now, usual)
-    if not found:
+    events = passed(run, now, usual)
+    if not events:
         return NoDecision(at=min((at for at in late_at(run, usual).values() if at > now), default=None))
-    return put_run("run_late", replace(run, late=(*run.late, *found)), run, late=", ".join(found))
+    return put_run("run_late", replace(run, late=(*run.late, *events)), run, late=", ".join(events))
 
 
 def _note_task(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
@@ -156,4 +156,4 @@ def _around(schedule: Schedule, deadline: time, moment: datetime) -> list[dateti
     zone = ZoneInfo(schedule.timezone)
     day = moment.astimezone(zone).date()
     days = (day + timedelta(days=offset) for offset in range(-2, 3))
-    return [datetime.combine(one, deadline, zone).astimezone(UTC) for one in days]
+    return [datetime.combine(day, deadline, zone).astimezone(UTC) for day in days]

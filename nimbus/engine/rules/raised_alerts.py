@@ -97,11 +97,13 @@ class _Raised:
     def _late(self, rules: tuple[NotifyRule, ...], before: Run | None, run: Run) -> None:
         if before is None:  # a new run cannot be late
             return
-        late = [found for found in run.late if found not in before.late]
+        late = [lateness for lateness in run.late if lateness not in before.late]
         if run.finished_at is not None and run.state is not RunState.STOPPED:
-            late += [found for found in passed(run, run.finished_at) if found not in late]
-        for found in late:
-            self._raise(rules, AlertEvent.LATE, run.pipeline, late_words(run, found), found.value, run.id)
+            late += [lateness for lateness in passed(run, run.finished_at) if lateness not in late]
+        for lateness in late:
+            self._raise(
+                rules, AlertEvent.LATE, run.pipeline, late_words(run, lateness), lateness.value, run.id
+            )
         for task, attempt in newly_late(before, run):
             about = task_late_words(run, task, attempt)
             self._raise(rules, AlertEvent.LATE, run.pipeline, about, f"{task.spec.name}.{attempt}", run.id)

@@ -49,41 +49,41 @@ def pin_reads(state: State, run_id: RunId, name: TaskName, now: datetime) -> Ans
     others = (state.runs.live[other] for other in state.runs.of(run.pipeline) if other != run_id)
     if any(read.new for read in to_pin(run, name)) and any(map(reads_new, others)):
         return NoDecision()  # the end of the other run tells what is new, and queues this one
-    found = state.tasks.pins.results.get(key)
-    if isinstance(found, Refusal):
-        return _failed(run, name, found.message, now)
+    pins = state.tasks.pins.results.get(key)
+    if isinstance(pins, Refusal):
+        return _failed(run, name, pins.message, now)
     try:  # in the turn that pins: since the run's creation, the grant may be taken away, or the data removed
         check_reader(state, run.pipeline, state.catalog.team_of(run.pipeline) or None, to_pin(run, name))
     except RefusedError as exc:
         return _failed(run, name, str(exc), now)
-    if isinstance(found, Lacking):
-        return NoDecision() if _is_current(state, found) else _look_up(state, run, name, now)
-    if found is None or found.keys() <= run.pins.keys():  # pinned already, here or for another task
+    if isinstance(pins, Lacking):
+        return NoDecision() if _is_current(state, pins) else _look_up(state, run, name, now)
+    if pins is None or pins.keys() <= run.pins.keys():  # pinned already, here or for another task
         return _look_up(state, run, name, now)
-    if _is_read(state, run, found):
+    if _is_read(state, run, pins):
         return _look_up(state, run, name, now)
-    pinned = replace(run, pins={**_first(found, run.pins), **run.pins})
+    pinned = replace(run, pins={**_first(pins, run.pins), **run.pins})
     return put_run("reads_pinned", pinned, run, task=name)
 
 
-def _first(found: Pins, pins: Container[str]) -> Pins:
+def _first(looked_up: Pins, pins: Container[str]) -> Pins:
     """As many reads as one transaction holds; the others follow from the same look-up."""
     first: dict[str, tuple[Version, ...]] = {}
     size = 0
-    for name, versions in found.items():
-        more = sum(_BYTES + one.carried_bytes for one in versions)
+    for name, versions in looked_up.items():
+        more = sum(_BYTES + version.carried_bytes for version in versions)
         if name not in pins and (not first or size + more <= MAX_AT_ONCE):
             first[name] = versions
             size += more
     return first
 
 
-def _is_read(state: State, run: Run, found: Pins) -> bool:
+def _is_read(state: State, run: Run, pins: Pins) -> bool:
     """True when another run has read what was found with `take: new`, and has succeeded since."""
     for read in run.reads:
         dataset = state.catalog.datasets.get(read.dataset) if read.new else None
         taken = 0 if dataset is None else dataset.taken_by(run.pipeline)
-        if taken and any(version.sequence <= taken for version in found.get(read.name, ())):
+        if taken and any(version.sequence <= taken for version in pins.get(read.name, ())):
             return True
     return False
 

@@ -36,18 +36,18 @@ def prepared_release(state: State, release: ReleaseOf, owner: str | None) -> Pip
     """
     if release in state.commands.releases.under_way:
         return NoDecision()
-    found = state.commands.releases.results.get(release)
-    if found is None:
+    spec = state.commands.releases.results.get(release)
+    if spec is None:
         return Decision(
             name="release_preparation_started",
             effects=(PrepareRelease(release),),
             about={"pipeline": release.pipeline, "release": release.digest},
         )
-    if isinstance(found, Refusal):
-        raise RefusedError(found.code, found.message)
-    found = found.with_days(state.settings.days_of)
-    check_release(state, found, owner)
-    return found
+    if isinstance(spec, Refusal):
+        raise RefusedError(spec.code, spec.message)
+    spec = spec.with_days(state.settings.days_of)
+    check_release(state, spec, owner)
+    return spec
 
 
 def check_release(state: State, spec: PipelineSpec, owner: str | None) -> None:
@@ -92,12 +92,12 @@ def _check_variables(state: State, spec: PipelineSpec) -> None:
 
 
 def _check_calendars(spec: PipelineSpec) -> None:
-    for one in spec.schedules:
-        if one.calendar is not None and one.days is None:
+    for schedule in spec.schedules:
+        if schedule.calendar is not None and schedule.days is None:
             raise RefusedError(
                 "unknown_calendar",
-                f"there is no calendar {one.calendar}: add {calendar_file(one.calendar)} to the release, or "
-                f"set it for the cluster (`nimbus calendar set {one.calendar} FILE`).",
+                f"there is no calendar {schedule.calendar}: add {calendar_file(schedule.calendar)} to the "
+                f"release, or set it for the cluster (`nimbus calendar set {schedule.calendar} FILE`).",
             )
 
 
@@ -232,14 +232,16 @@ def check_reader(
 
 
 def _check_partitions(state: State, spec: PipelineSpec) -> None:
-    of_tasks: Iterator[Publication | Accepted] = (one for task in spec.tasks for one in task.publishes)
-    for one in chain(of_tasks, spec.accepts):
-        known = state.catalog.datasets.get(one.dataset)
-        if known is not None and known.published and known.partition is not one.partition:
+    of_tasks: Iterator[Publication | Accepted] = (
+        publication for task in spec.tasks for publication in task.publishes
+    )
+    for publication in chain(of_tasks, spec.accepts):
+        known = state.catalog.datasets.get(publication.dataset)
+        if known is not None and known.published and known.partition is not publication.partition:
             raise RefusedError(
                 "dataset_repartitioned",
-                f"dataset {one.dataset} is published with `partition: {known.partition}`, and its "
-                f"versions cannot be read as `{one.partition}`: publish a dataset of another name.",
+                f"dataset {publication.dataset} is published with `partition: {known.partition}`, and its "
+                f"versions cannot be read as `{publication.partition}`: publish a dataset of another name.",
             )
 
 

@@ -85,8 +85,8 @@ def retire_run(state: State, run_id: RunId, now: datetime) -> Answer:
 
 def is_awaited(state: State, child: RunId) -> bool:
     """True when the end of a child run is not yet applied to its parent."""
-    found = state.runs.finished.get(child)
-    link = None if found is None else found.parent
+    end = state.runs.finished.get(child)
+    link = None if end is None else end.parent
     parent = None if link is None else state.runs.live.get(link.run)
     if link is None or parent is None:
         return False

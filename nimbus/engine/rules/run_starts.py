@@ -38,20 +38,20 @@ def built(state: State, key: Key, draft: Draft, parent: Run | None = None) -> Ru
     """
     if key in state.builds.under_way:
         return NoDecision()
-    found = state.builds.results.get(key)
-    if found is None or found.result is None or not _same(state, found.draft, draft):
+    result = state.builds.results.get(key)
+    if result is None or result.result is None or not _same(state, result.draft, draft):
         return build(state, key, draft, parent)
-    if isinstance(found.result, Refusal):
-        raise RefusedError(found.result.code, found.result.message)
-    if draft.cause in (RunCause.PARENT, RunCause.BACKFILL, RunCause.DATA) and found.result.keeps_running:
+    if isinstance(result.result, Refusal):
+        raise RefusedError(result.result.code, result.result.message)
+    if draft.cause in (RunCause.PARENT, RunCause.BACKFILL, RunCause.DATA) and result.result.keeps_running:
         raise RefusedError(
             "kept_running", f"pipeline {draft.pipeline} has a task that is kept running: its runs do not end."
         )
     owner = state.catalog.team_of(draft.pipeline) or None
-    check_publisher(state, draft.pipeline, owner, datasets_of(found.result))  # it may be of an old release
-    check_uses(state, draft.pipeline, owner, found.result.variables)
-    check_reader(state, draft.pipeline, owner, found.result.reads)  # also what a rerun has pinned already
-    return pinned(state, found.result)
+    check_publisher(state, draft.pipeline, owner, datasets_of(result.result))  # it may be of an old release
+    check_uses(state, draft.pipeline, owner, result.result.variables)
+    check_reader(state, draft.pipeline, owner, result.result.reads)  # also what a rerun has pinned already
+    return pinned(state, result.result)
 
 
 def build(state: State, key: Key, draft: Draft, parent: Run | None = None) -> Decision:
@@ -84,13 +84,13 @@ def pinned(state: State, run: Run) -> Run:
     )
 
 
-def _same(state: State, one: Draft, other: Draft) -> bool:
+def _same(state: State, draft: Draft, other: Draft) -> bool:
     """True when the run of one draft serves for the other. After a build, a start may wait long."""
-    is_old = other.cause is RunCause.DATA and other.asked_at - one.asked_at > _FRESH
+    is_old = other.cause is RunCause.DATA and other.asked_at - draft.asked_at > _FRESH
     is_copy = other.selection is not None and other.selection.is_copy
-    known = one if is_copy else other  # a copy's release and interval are those of the earlier run
+    known = draft if is_copy else other  # a copy's release and interval are those of the earlier run
     wanted = (other.id, known.release, known.data_interval, state.settings.variables)
-    return (one.id, one.release, one.data_interval, one.variables) == wanted and not is_old
+    return (draft.id, draft.release, draft.data_interval, draft.variables) == wanted and not is_old
 
 
 def start_queued(state: State, run_id: RunId, now: datetime) -> Answer:
@@ -118,7 +118,7 @@ def with_places(state: State, decision: Decision) -> Decision:
 
     A run that only waited, and goes on, needs a place. If there is none, it is queued again.
     """
-    writes = tuple(_placed(state, one) if isinstance(one, PutRun) else one for one in decision.writes)
+    writes = tuple(_placed(state, write) if isinstance(write, PutRun) else write for write in decision.writes)
     return decision if writes == decision.writes else replace(decision, writes=writes)
 
 

@@ -70,9 +70,11 @@ def _followed(record: PipelineRecord, profile: Profile) -> Decision:
 
 def pending(record: PipelineRecord) -> list[tuple[datetime, Schedule]]:
     """The first fire time of each schedule that is not done, past or future."""
-    placed = ((one, record.position_of(one)) for one in record.profile.schedules)
-    found = ((next_fire(one, position), one) for one, position in placed if position is not None)
-    return [(due, one) for due, one in found if due is not None]
+    placed = ((schedule, record.position_of(schedule)) for schedule in record.profile.schedules)
+    fires = (
+        (next_fire(schedule, position), schedule) for schedule, position in placed if position is not None
+    )
+    return [(due, schedule) for due, schedule in fires if due is not None]
 
 
 class _Step(NamedTuple):
@@ -124,7 +126,7 @@ def _prepared(
         return NoDecision(at=due - PREPARED_BEFORE)
     key = Key("pipeline", record.name)
     draft = replace(_draft(record, schedule, record.release, due, due), is_early=True)
-    if (found := state.builds.results.get(key)) is not None and found.draft.id == draft.id:
+    if (result := state.builds.results.get(key)) is not None and result.draft.id == draft.id:
         return NoDecision(at=due)
     return build(state, key, draft)
 

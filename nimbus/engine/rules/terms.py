@@ -89,16 +89,17 @@ def resign_as_recorded(state: State) -> Answer:
 
 def check_successor(state: State, name: str) -> None:
     """Raise RefusedError if a scheduler cannot lead next, by its registration."""
-    found = next((one for one in state.leadership.schedulers if one.id == name), None)
-    if found is None:
+    scheduler = next((candidate for candidate in state.leadership.schedulers if candidate.id == name), None)
+    if scheduler is None:
         raise RefusedError(
             "unknown_scheduler",
             f"no scheduler {name} is registered: `nimbus cluster participants` lists those that are.",
         )
     if state.leadership.terms is not None and name == state.leadership.terms.leader.id:
         raise RefusedError("leads_already", f"{name} leads epoch {state.epoch} already; nothing to do.")
-    if not found.ready:
+    if not scheduler.ready:
         raise RefusedError(
             "not_ready",
-            f"{name} cannot lead yet{f' ({found.lacks})' if found.lacks else ''}: wait until it is ready.",
+            f"{name} cannot lead yet{f' ({scheduler.lacks})' if scheduler.lacks else ''}: wait until it is "
+            "ready.",
         )

@@ -40,7 +40,7 @@ def end_wait(state: State, run_id: RunId, name: TaskName, now: Instant) -> Answe
         asked = run.tasks.replaced([replace(task, asked=True)])
         return put_run("approval_asked_for", replace(run, tasks=asked), run, task=name)
     faults = faults_of(task.spec.waits_for, task.spec.args)
-    others = {upstream_of(one, run) for one in task.spec.waits_for if isinstance(one, PipelineWait)}
+    others = {upstream_of(wait, run) for wait in task.spec.waits_for if isinstance(wait, PipelineWait)}
     try:  # with the grants of now: the wait may be long
         owner = state.catalog.team_of(run.pipeline) or None
         check_uses(state, run.pipeline, owner, upstream=sorted(others - {run.pipeline}))
@@ -51,10 +51,18 @@ def end_wait(state: State, run_id: RunId, name: TaskName, now: Instant) -> Answe
         for wait in task.spec.waits_for
         if isinstance(wait, PipelineWait)
     ]
-    faults += tuple(f"{name}: {one.missing}" for name, one in judged if one.standing is WaitState.FAILED)
+    faults += tuple(
+        f"{name}: {judged_wait.missing}"
+        for name, judged_wait in judged
+        if judged_wait.standing is WaitState.FAILED
+    )
     if faults:
         return _ended(run, task, TaskState.FAILED, "wait_failed", faults[0], now.wall)
-    missing = [f"pipeline {name}: {one.missing}" for name, one in judged if one.standing is WaitState.OPEN]
+    missing = [
+        f"pipeline {name}: {judged_wait.missing}"
+        for name, judged_wait in judged
+        if judged_wait.standing is WaitState.OPEN
+    ]
     missing += [probe.name for probe in state.tasks.probes.missing(Key("wait", run_id, name))]
     if task.spec.kind is TaskKind.WAIT and not missing:
         return _ended(run, task, TaskState.SUCCEEDED, "wait_met", "all is there", now.wall)

@@ -106,8 +106,8 @@ class State:
         """Update the cluster settings."""
         for pool in self.settings.pools.keys() | settings.pools.keys():
             self.ready.open(Gate("pool", pool))
-        for calendar, one in settings.calendars.items():
-            if one != self.settings.calendars.get(calendar):
+        for calendar, stored in settings.calendars.items():
+            if stored != self.settings.calendars.get(calendar):
                 for record in followers(self.catalog.pipelines.values(), calendar):
                     self.work.add(Key("pipeline", record.name))
         if self.settings.holds != settings.holds:
@@ -151,13 +151,13 @@ class State:
 
     def next_queued(self) -> Key | None:
         """The queued run that starts next."""
-        found = self.queue.first()
-        return None if found is None else Key("queue", found)
+        run = self.queue.first()
+        return None if run is None else Key("queue", run)
 
     def next_ready(self) -> Key | None:
         """The most urgent ready task for which there may be a slot."""
-        found = self.ready.first(slots_free=len(self.attempts.workers.free) > 0)
-        return None if found is None else Key("task", *found)
+        task = self.ready.first(slots_free=len(self.attempts.workers.free) > 0)
+        return None if task is None else Key("task", *task)
 
     def capacity(self) -> Capacity:
         """The capacity for ready tasks."""

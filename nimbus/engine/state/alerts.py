@@ -30,7 +30,7 @@ class Alerts:
         for alert in kept.values():
             if self.outbox.get(alert.id) != alert:
                 self.put(alert)
-        self.health = {one.name: one for one in health}
+        self.health = {record.name: record for record in health}
 
     def put(self, alert: Alert) -> None:
         """Add or replace an alert."""
@@ -122,23 +122,23 @@ class Outbox:
 
     def remove(self, alert: str) -> str | None:
         """Remove an alert. Returns as `put`."""
-        found = self._alerts.get(alert)
-        if found is not None:
-            self._forget(found)
+        record = self._alerts.get(alert)
+        if record is not None:
+            self._forget(record)
         return self._take_out(alert)
 
     def _take_out(self, alert: str) -> str | None:
-        found = self._alerts.pop(alert, None)
-        if found is None:
+        record = self._alerts.pop(alert, None)
+        if record is None:
             return None
-        self.counts[found.state] -= 1
-        self._waiting[found.target].pop(alert, None)
-        self._held[found.target].pop(alert, None)
+        self.counts[record.state] -= 1
+        self._waiting[record.target].pop(alert, None)
+        self._held[record.target].pop(alert, None)
         self._ended.pop(alert, None)
-        if self._sending.get(found.target) != alert:
+        if self._sending.get(record.target) != alert:
             return None
-        del self._sending[found.target]
-        return next(iter(self._held[found.target]), None)
+        del self._sending[record.target]
+        return next(iter(self._held[record.target]), None)
 
     def _forget(self, alert: Alert) -> None:
         """Remove a try's answer, after the next try has begun or the alert is removed.
@@ -150,9 +150,9 @@ class Outbox:
 
     def hold(self, alert: str) -> None:
         """Note that an alert is due while its target is busy."""
-        found = self._alerts.get(alert)
-        if found is not None and found.state is AlertState.WAITING:
-            self._held[found.target][alert] = None
+        record = self._alerts.get(alert)
+        if record is not None and record.state is AlertState.WAITING:
+            self._held[record.target][alert] = None
 
     def answer(self, claim: Claim, failure: DeliveryFailure | None) -> bool:
         """Record the result of a try. False: it is not a try of this leader."""

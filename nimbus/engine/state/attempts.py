@@ -38,11 +38,11 @@ class PoolUse:
 
     def by_teams(self) -> dict[str, dict[str, int]]:
         """How much open attempts take, by team and pool."""
-        found: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        counts: defaultdict[str, dict[str, int]] = defaultdict(dict)
         for (team, pool), used in self._by_team.items():
             if used:
-                found[team][pool] = used
-        return found
+                counts[team][pool] = used
+        return counts
 
     def opened(self, attempt: AttemptId, pools: Mapping[str, int], team: str) -> None:
         """Add the use of an attempt. Safe to repeat."""
@@ -155,12 +155,12 @@ class OpenAttempts:
 
         The sign of life is the worker's registration before CLAIM, and the runner's heartbeat afterwards.
         """
-        found = self.find(attempt_id)
-        if found is None:
+        attempt = self.find(attempt_id)
+        if attempt is None:
             return
         seen = self.slots[attempt_id]
         held = seen.claim is not None or seen.submitted is not None
-        alive = shows_life(found[1], seen, self.workers.registered)
+        alive = shows_life(attempt[1], seen, self.workers.registered)
         silent = self.silent.get(attempt_id)
         if alive:
             self.silent.pop(attempt_id, None)
@@ -179,9 +179,9 @@ class OpenAttempts:
 
     def await_back_offs(self) -> None:
         """Set timers for the ends of all workers' back-offs."""
-        for worker, found in self.workers.refusals.items():
-            self._work.add_at(Key("worker", worker), found.until)
+        for worker, refusal in self.workers.refusals.items():
+            self._work.add_at(Key("worker", worker), refusal.until)
 
     def keep_open(self) -> None:
         """Drop the silence of attempts that are not open any more."""
-        self.silent = {attempt: found for attempt, found in self.silent.items() if attempt in self.slots}
+        self.silent = {attempt: since for attempt, since in self.silent.items() if attempt in self.slots}

@@ -53,7 +53,9 @@ class Catalog:
         changed = before.items() ^ holds.items()
         for name, _ in changed:
             self._work.add(Key("hold", name))
-        names = [name for name, one in self.pipelines.items() if any(hold.covers(one) for _, hold in changed)]
+        names = [
+            name for name, record in self.pipelines.items() if any(hold.covers(record) for _, hold in changed)
+        ]
         for name in names:
             self._builds.results.pop(Key("pipeline", name), None)
             self._work.add(Key("pipeline", name))
@@ -151,9 +153,9 @@ class Catalog:
     def forget_backfill(self, backfill: BackfillId) -> None:
         """Remove a backfill."""
         key = Key("backfill", backfill)
-        found = self.backfills.pop(backfill, None)
-        if found is not None:
-            self._backfills_of[found.pipeline].discard(backfill)
+        record = self.backfills.pop(backfill, None)
+        if record is not None:
+            self._backfills_of[record.pipeline].discard(backfill)
         self._builds.forget(key)
         self._work.forget(key)
 

@@ -108,15 +108,17 @@ class Commands:
         """Older commands that start the run of `stop`, and still wait for the end of the repeated run."""
         ahead = (self.waiting[command] for command in self.lines.ahead_of(stop))
         return [
-            one for one in ahead if isinstance(one.command, StartRun) and one.command.rerun_of in self._live
+            queued
+            for queued in ahead
+            if isinstance(queued.command, StartRun) and queued.command.rerun_of in self._live
         ]
 
     def name_run(self, run: RunId) -> bool:
         """True while a command that names a run waits, in its line or parked."""
         if f"run {run}" in self.lines:
             return True
-        aside = (self.waiting.get(one.command) for one in self._work.parked if one.kind == "command")
-        return any(one is not None and getattr(one.command, "run_id", None) == run for one in aside)
+        aside = (self.waiting.get(item.command) for item in self._work.parked if item.kind == "command")
+        return any(queued is not None and getattr(queued.command, "run_id", None) == run for queued in aside)
 
     def put(self, queued: QueuedCommand) -> None:
         """Add a waiting command."""
@@ -181,7 +183,9 @@ class Commands:
             if isinstance(queued.command, PublishRelease | ActivatePipeline | CreateBackfill):
                 of_others = self.releases.results.items()
                 self.releases.results = {
-                    one: kept for one, kept in of_others if one.pipeline != queued.command.pipeline
+                    command: kept
+                    for command, kept in of_others
+                    if command.pipeline != queued.command.pipeline
                 }
 
     def _forget_rerun(self, run: RunId, command: CommandId) -> None:

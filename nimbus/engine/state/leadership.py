@@ -110,15 +110,15 @@ class TermKeeper:
 
     def count(self, runs: Iterable[Run], slots: Mapping[AttemptId, Slots]) -> None:
         """Count the open work in runs that were just read, before any decision about them."""
-        found = self.found
-        ended = sum(one.end is not None for one in slots.values())
-        claimed = sum(one.end is None and one.claim is not None for one in slots.values())
+        adopted = self.found
+        ended = sum(pair.end is not None for pair in slots.values())
+        claimed = sum(pair.end is None and pair.claim is not None for pair in slots.values())
         self.found = replace(
-            found,
-            runs=found.runs + sum(not run.state.is_final for run in runs),
-            ended=found.ended + ended,
-            claimed=found.claimed + claimed,
-            unclaimed=found.unclaimed + len(slots) - ended - claimed,
+            adopted,
+            runs=adopted.runs + sum(not run.state.is_final for run in runs),
+            ended=adopted.ended + ended,
+            claimed=adopted.claimed + claimed,
+            unclaimed=adopted.unclaimed + len(slots) - ended - claimed,
         )
 
     def counted(self, term: Term) -> Term:

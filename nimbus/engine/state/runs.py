@@ -351,9 +351,9 @@ class Runs:
 
     def archived(self, run_id: RunId) -> None:
         """Record that history has a run."""
-        found = self.finished.get(run_id)
-        if found is not None and found.archiving:  # else an earlier term started it
-            self.finished[run_id] = replace(found, archiving=False, archived=True)
+        run = self.finished.get(run_id)
+        if run is not None and run.archiving:  # else an earlier term started it
+            self.finished[run_id] = replace(run, archiving=False, archived=True)
             self._work.add(Key("finished", run_id))
 
     def keep_from(self, before: Runs) -> None:

@@ -48,10 +48,10 @@ class WaitingTasks:
 
         Raises LookupError: its templates read results of other tasks, and are not rendered.
         """
-        found = self.spec_of(run, task)
-        if not isinstance(found, TaskSpec):
+        spec = self.spec_of(run, task)
+        if not isinstance(spec, TaskSpec):
             raise LookupError(f"task {task.spec.name} of run {run} is not rendered")  # noqa: TRY004 - no type
-        return found
+        return spec
 
     def spec_of(self, run: RunId, task: TaskRun) -> TaskSpec | Refusal | None:
         """The same; None: its templates are not rendered yet."""
@@ -121,8 +121,8 @@ class WaitingTasks:
         if run is None or Key("run", run_id) in self._work.parked:
             return
         task = run.tasks[name]
-        found = self.spec_of(run_id, task)
-        if not (isinstance(found, TaskSpec) and found.is_wanted):
+        spec = self.spec_of(run_id, task)
+        if not (isinstance(spec, TaskSpec) and spec.is_wanted):
             self._work.add(Key("rendering", run_id, name))
         elif reads := to_pin(run, name) if task.spec.uses else ():
             for read in reads:
@@ -178,7 +178,7 @@ class WaitingTasks:
         """Queue the other reading tasks of a run if the one that looked up pinned nothing."""
         del self._finders[run.id]
         for read in run.reads if awaits_inputs(run, finder) else ():
-            for key in [one for one in self._reading[read.dataset] if one.run == run.id]:
+            for key in [reader for reader in self._reading[read.dataset] if reader.run == run.id]:
                 self._work.add(key)
 
     def _forget(self, run: Run, task: TaskRun) -> None:

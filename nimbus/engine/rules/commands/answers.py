@@ -173,14 +173,14 @@ def _consumed(
 
 def _names(state: State, queued: c.QueuedCommand) -> dict[str, str]:
     """Names in the command; if it activates the newest release, also that release's digest."""
-    found, command = c.names_in(queued.command), queued.command
+    names, command = c.names_in(queued.command), queued.command
     if (
         isinstance(command, c.ActivatePipeline)
         and command.digest is None
         and command.pipeline in state.catalog.pipelines
     ):
-        found["release"] = state.catalog.pipelines[command.pipeline].published
-    return found
+        names["release"] = state.catalog.pipelines[command.pipeline].published
+    return names
 
 
 def _pipeline(state: State, queued: c.QueuedCommand) -> PipelineName | None:

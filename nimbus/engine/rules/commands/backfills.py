@@ -59,9 +59,9 @@ def created(state: State, queued: QueuedCommand, command: CreateBackfill, now: d
     )
     dates = "" if command.request.total is None else f" of {command.request.total} dates"
     said = f"backfill {backfill.id}{dates} of {record.name} is created"
-    kept = sorted(_of(state, record), key=lambda one: one.created_at)
-    over = [one for one in kept if one.state.is_over]
-    forgotten = tuple(RemoveBackfill(one) for one in over[:1] if len(kept) >= MAX_KEPT)
+    kept = sorted(_of(state, record), key=lambda backfill: backfill.created_at)
+    over = [backfill for backfill in kept if backfill.state.is_over]
+    forgotten = tuple(RemoveBackfill(backfill) for backfill in over[:1] if len(kept) >= MAX_KEPT)
     return said, (PutBackfill(backfill, None), *forgotten, *unpinned(state, record, backfill))
 
 
@@ -108,18 +108,18 @@ def _cancelled(state: State, backfill: Backfill, reason: str, now: datetime) -> 
 
 def check_none_open(state: State, record: PipelineRecord) -> None:
     """Raise RefusedError if a backfill of a pipeline is not over."""
-    for one in _of(state, record):
-        if not one.state.is_over:
+    for backfill in _of(state, record):
+        if not backfill.state.is_over:
             raise RefusedError(
                 "pipeline_in_use",
-                f"pipeline {record.name} has backfill {one.id}, which is {one.state}: "
-                f"`nimbus backfill cancel {one.id}`.",
+                f"pipeline {record.name} has backfill {backfill.id}, which is {backfill.state}: "
+                f"`nimbus backfill cancel {backfill.id}`.",
             )
 
 
 def backfills_of(state: State, record: PipelineRecord) -> tuple[RemoveBackfill, ...]:
     """The writes that remove the backfills of a removed pipeline."""
-    return tuple(RemoveBackfill(one) for one in _of(state, record))
+    return tuple(RemoveBackfill(backfill) for backfill in _of(state, record))
 
 
 def _check(state: State, command: CreateBackfill, request: BackfillRequest, spec: PipelineSpec) -> None:
@@ -145,14 +145,15 @@ def _check(state: State, command: CreateBackfill, request: BackfillRequest, spec
             if spec.schedule is None
             else f"pipeline {spec.name} has a schedule, which sets the dates: leave out `--every`.",
         )
-    for one in state.catalog.backfills.values():
-        overlaps = one.request.first <= request.last and request.first <= one.request.last
-        if one.pipeline == command.pipeline and not one.state.is_over and overlaps:
+    for backfill in state.catalog.backfills.values():
+        overlaps = backfill.request.first <= request.last and request.first <= backfill.request.last
+        if backfill.pipeline == command.pipeline and not backfill.state.is_over and overlaps:
             raise RefusedError(
                 "backfill_overlaps",
-                f"backfill {one.id} of some of these dates is {one.state}: wait for its end, or cancel it.",
+                f"backfill {backfill.id} of some of these dates is {backfill.state}: wait for its end, or "
+                "cancel it.",
             )
 
 
 def _of(state: State, record: PipelineRecord) -> list[Backfill]:
-    return [one for one in state.catalog.backfills.values() if one.pipeline == record.name]
+    return [backfill for backfill in state.catalog.backfills.values() if backfill.pipeline == record.name]

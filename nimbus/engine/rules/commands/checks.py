@@ -114,7 +114,9 @@ def lookups(state: State) -> Lookups:
 
     def run(run_id: RunId) -> OfPipeline | None:
         waiting = (queued.command for queued in state.commands.waiting.values())
-        starts = (one for one in waiting if isinstance(one, c.StartRun) and one.run_id == run_id)
+        starts = (
+            command for command in waiting if isinstance(command, c.StartRun) and command.run_id == run_id
+        )
         return runs.live.get(run_id) or runs.finished.get(run_id) or next(starts, None)
 
     return Lookups(

@@ -86,19 +86,19 @@ def _withdrawn(state: State, queued: QueuedCommand, command: WithdrawDataset, no
         raise RefusedError("unknown_dataset", f"there is no version of dataset {name}.")
     kept = dataset.version(partition)
     known = (*filter(None, [kept]), *dataset.unstored, *_of_live_runs(state, dataset))
-    found = _stored(
+    stored = _stored(
         state,
         StoreVersions(
             queued.id,
             name,
             dataset.unstored,
             partition,
-            tuple(one for one in known if one.partition == partition),
+            tuple(version for version in known if version.partition == partition),
         ),
     )
-    if not isinstance(found, tuple):
-        return found
-    *_, current, before = found
+    if not isinstance(stored, tuple):
+        return stored
+    *_, current, before = stored
     if command.number not in (None, current.number):
         raise RefusedError(
             "changed",
@@ -179,7 +179,7 @@ def _stored(state: State, effect: StoreVersions) -> tuple[Version, ...] | Answer
     answer = state.commands.stored.results.get(effect.command, ())
     if isinstance(answer, Refusal):
         raise RefusedError(answer.code, answer.message)
-    newest = max((one.number for one in effect.known), default=0)
+    newest = max((version.number for version in effect.known), default=0)
     is_of_now = effect.partition is None or (bool(answer) and answer[-2].number >= newest)
     if is_of_now and all(version in answer for version in effect.versions):
         return answer

@@ -208,7 +208,7 @@ def rewound(record: PipelineRecord, now: datetime) -> PipelineRecord | None:
     return replace(
         record,
         schedule_position=min(now, record.schedule_position or now),
-        positions={name: min(now, one) for name, one in record.positions.items()},
+        positions={name: min(now, position) for name, position in record.positions.items()},
         rewound_from=former,
         updated_at=now,
     )
@@ -216,7 +216,7 @@ def rewound(record: PipelineRecord, now: datetime) -> PipelineRecord | None:
 
 def _times(profile: Profile) -> dict[str, tuple[object, ...]]:
     """The fields that decide the fire times, by schedule. `catchup` only decides about missed ones."""
-    return {} if profile.starts_by_data else {one.name: one.times for one in profile.schedules}
+    return {} if profile.starts_by_data else {schedule.name: schedule.times for schedule in profile.schedules}
 
 
 def consumer_put(state: State, spec: PipelineSpec, *, drop: bool = False) -> tuple[w.PutDue, ...]:

@@ -122,9 +122,9 @@ def _with_calendar(state: State, command: SetCalendar, by: str, now: datetime) -
     if command.days is not None:
         if len(calendars) >= MAX_CALENDARS:
             raise RefusedError("too_many_calendars", f"there are {MAX_CALENDARS} calendars: remove one.")
-        one = ClusterCalendar(days=command.days, reason=command.reason, set_by=by, set_at=now)
+        calendar = ClusterCalendar(days=command.days, reason=command.reason, set_by=by, set_at=now)
         said = f"; fire times from now on follow it in {some_of(users)}" if users else ""
-        return replace(before, calendars={**calendars, name: one}), f"calendar {name} is set{said}"
+        return replace(before, calendars={**calendars, name: calendar}), f"calendar {name} is set{said}"
     if name not in before.calendars:
         raise RefusedError("unknown_calendar", f"there is no calendar {name}: see `nimbus calendar list`.")
     if users:
@@ -254,7 +254,7 @@ def _changed_grants(
     Raises RefusedError: a name in it does not exist, there are too many, or there is no such grant.
     """
     before = state.settings
-    rest = tuple(one for one in before.grants if (one.who, one.on) != (command.who, command.on))
+    rest = tuple(grant for grant in before.grants if (grant.who, grant.on) != (command.who, command.on))
     if isinstance(command, RevokeAccess):
         if len(rest) == len(before.grants):
             raise RefusedError(
@@ -272,7 +272,7 @@ def _changed_grants(
     grant = AccessGrant(
         who=command.who, role=command.role, on=command.on, reason=command.reason, by=by, at=now
     )
-    grants = tuple(sorted((*rest, grant), key=lambda one: (one.who, one.on)))
+    grants = tuple(sorted((*rest, grant), key=lambda grant: (grant.who, grant.on)))
     return replace(before, grants=grants), f"{command.who} has the role {command.role} on {command.on}"
 
 
