@@ -205,10 +205,10 @@ class Authenticate:
             return None
         headers = Headers(scope=scope)
         session = cookie(headers, COOKIE if self._gate.secure else PLAIN_COOKIE)
-        found = who_sends(self._gate, scope, headers.get("authorization", ""), session)
-        if isinstance(found, Denial):
-            return _login_page(scope) if _shows_pages(scope, headers, found) else answer_to(found)
-        set_caller(replace(found, reason=headers.get(REASON, "")[:500]), self._gate.grants)
+        caller = who_sends(self._gate, scope, headers.get("authorization", ""), session)
+        if isinstance(caller, Denial):
+            return _login_page(scope) if _shows_pages(scope, headers, caller) else answer_to(caller)
+        set_caller(replace(caller, reason=headers.get(REASON, "")[:500]), self._gate.grants)
         return None
 
 
@@ -222,11 +222,14 @@ async def prepare(provider: IdentityProvider | None, authorization: str) -> None
 def who_sends(gate: AccessGate, scope: Scope, authorization: str, session: str = "") -> Principal | Denial:
     """The principal of a request with these credentials, or the refusal."""
     sent = Presented(authorization=authorization, session=session, address=_address(scope))
-    found = gate.admit(sent, datetime.now(UTC), time.monotonic())
-    if isinstance(found, Denial) and found.status in (401, 403):  # 429 is not logged: it could fill the disk
+    admitted = gate.admit(sent, datetime.now(UTC), time.monotonic())
+    if isinstance(admitted, Denial) and admitted.status in (
+        401,
+        403,
+    ):  # 429 is not logged: it could fill the disk
         path = scope["path"][:_LONGEST_LOGGED_PATH]
-        _log.info("request_denied", code=found.code, address=sent.address, path=path)
-    return found
+        _log.info("request_denied", code=admitted.code, address=sent.address, path=path)
+    return admitted
 
 
 async def authorize(request: Request) -> None:

@@ -43,10 +43,10 @@ async def note_requester(
     _named.set(user)
 
 
-def set_caller(found: Principal, grants: Iterable[AccessGrant] = ()) -> None:
+def set_caller(principal: Principal, grants: Iterable[AccessGrant] = ()) -> None:
     """Set the principal of the current request. `grants`: those of the cluster."""
-    _principal.set(found)
-    _grants.set(tuple(grant for grant in grants if found.owns(grant.who)))
+    _principal.set(principal)
+    _grants.set(tuple(grant for grant in grants if principal.owns(grant.who)))
     _named.set(None)
 
 
@@ -73,10 +73,10 @@ def set_webhook_caller(address: str) -> None:
 
 def principal() -> Principal:
     """The principal of the current request. Raises LookupError if it was not set, which is a defect."""
-    found = _principal.get()
-    if found is None:
+    caller = _principal.get()
+    if caller is None:
         raise LookupError("the request has no principal")
-    return found
+    return caller
 
 
 def is_known() -> bool:
@@ -86,7 +86,7 @@ def is_known() -> bool:
 
 def requester(scheduler: str) -> str:
     """The name that is stored with a command. `scheduler`: the scheduler that received it."""
-    found = principal()
-    if found.source is PrincipalSource.ANONYMOUS:
+    caller = principal()
+    if caller.source is PrincipalSource.ANONYMOUS:
         return _named.get() or f"api@{scheduler}"
-    return found.name
+    return caller.name

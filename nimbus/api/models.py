@@ -78,10 +78,14 @@ def of(record: type, leave_out: Collection[str] = ()) -> Callable[[type[AnyModel
     def derived(model: type[AnyModel]) -> type[AnyModel]:
         types = get_type_hints(record)
         shown: dict[str, Any] = {}
-        for one in fields(record):
-            name = f"{one.name}_s" if timedelta in (types[one.name], *get_args(types[one.name])) else one.name
-            if name not in model.model_fields and one.name not in leave_out:
-                shown[name] = _shown(types[one.name]), Field(validation_alias=one.name)
+        for field in fields(record):
+            name = (
+                f"{field.name}_s"
+                if timedelta in (types[field.name], *get_args(types[field.name]))
+                else field.name
+            )
+            if name not in model.model_fields and field.name not in leave_out:
+                shown[name] = _shown(types[field.name]), Field(validation_alias=field.name)
         made = create_model(
             model.__name__, __base__=model, __module__=model.__module__, __doc__=model.__doc__, **shown
         )

@@ -61,17 +61,17 @@ class PageQuery:
 
         Raises ObjectNotFoundError: the cursor belongs to another list.
         """
-        found = sorted(((key(row), row) for row in rows), key=lambda pair: pair[0], reverse=newest_first)
+        pairs = sorted(((key(row), row) for row in rows), key=lambda pair: pair[0], reverse=newest_first)
         if self.after is not None:
             try:
-                found = [
-                    pair for pair in found if (pair[0] < self.after if newest_first else pair[0] > self.after)
+                pairs = [
+                    pair for pair in pairs if (pair[0] < self.after if newest_first else pair[0] > self.after)
                 ]
             except TypeError as exc:
                 raise unknown_cursor() from exc
-        shown = found if self.limit is None else found[: self.limit]
-        more = len(shown) < len(found)
-        return ListPage([row for _, row in shown], encoded(shown[-1][0]) if more else None, len(found))
+        shown = pairs if self.limit is None else pairs[: self.limit]
+        more = len(shown) < len(pairs)
+        return ListPage([row for _, row in shown], encoded(shown[-1][0]) if more else None, len(pairs))
 
 
 Paging = Annotated[PageQuery, Depends()]
@@ -87,13 +87,13 @@ def decoded(cursor: str | None) -> Key | None:
     if cursor is None:
         return None
     try:
-        found: Any = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        json.dumps(found, ensure_ascii=False).encode()  # refuses half a surrogate pair
+        position: Any = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        json.dumps(position, ensure_ascii=False).encode()  # refuses half a surrogate pair
     except (ValueError, RecursionError) as exc:  # binascii.Error and UnicodeError are a ValueError
         raise unknown_cursor() from exc
-    if not isinstance(found, list) or not all(isinstance(part, str | int) for part in found):
+    if not isinstance(position, list) or not all(isinstance(part, str | int) for part in position):
         raise unknown_cursor()
-    return tuple(found)
+    return tuple(position)
 
 
 TagText = Annotated[str, form(f"^{ids.NAME_PATTERN.pattern}$", ids.NAME_FORM)]

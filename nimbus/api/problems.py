@@ -150,11 +150,11 @@ def _bad_input(_request: Request, exc: Exception) -> JSONResponse:
 
 def _place(error: dict[str, Any]) -> dict[str, str]:
     """One place of bad input; in a body that can be parsed, also with a JSON pointer (RFC 6901)."""
-    found = {"place": ".".join(map(str, error["loc"])), "message": _said(error)}
+    fault = {"place": ".".join(map(str, error["loc"])), "message": _said(error)}
     part, *names = error["loc"]
     if part == "body" and error["type"] != "json_invalid":
-        found["pointer"] = "".join(f"/{str(name).replace('~', '~0').replace('/', '~1')}" for name in names)
-    return found
+        fault["pointer"] = "".join(f"/{str(name).replace('~', '~0').replace('/', '~1')}" for name in names)
+    return fault
 
 
 def _said(error: dict[str, Any]) -> str:

@@ -96,8 +96,10 @@ class SeenReader:
         """What a request is about, for checks: not limited to what may be seen."""
 
         def run(run_id: RunId) -> OfPipeline | None:
-            waiting = (one.command for one in self._all.commands())
-            starts = (one for one in waiting if isinstance(one, StartRun) and one.run_id == run_id)
+            waiting = (queued.command for queued in self._all.commands())
+            starts = (
+                command for command in waiting if isinstance(command, StartRun) and command.run_id == run_id
+            )
             return self._all.run(run_id) or next(starts, None) or self._history.read(run_id)
 
         return Lookups(
@@ -128,8 +130,8 @@ class SeenReader:
         ]
 
     def pipeline(self, name: PipelineName) -> PipelineRecord | None:
-        found = self._all.pipeline(name)
-        return None if found is None else next(iter(self._recorded([found])), None)
+        record = self._all.pipeline(name)
+        return None if record is None else next(iter(self._recorded([record])), None)
 
     def pipelines(self) -> tuple[PipelineRecord, ...]:
         return self._recorded(self._all.pipelines())
@@ -150,21 +152,21 @@ class SeenReader:
         return self._those(self._all.backfills(), _VIEWER)
 
     def backfill(self, backfill: BackfillId) -> Backfill | None:
-        found = self._all.backfill(backfill)
-        return found if found is None or self.may(found.pipeline, _VIEWER) else None
+        record = self._all.backfill(backfill)
+        return record if record is None or self.may(record.pipeline, _VIEWER) else None
 
     def dataset_names(self) -> tuple[DatasetName, ...]:
         """Those whose data may be seen."""
-        found = self._all.dataset_names()
-        return found if sees(_VIEWER) else tuple(self.datasets(found))
+        names = self._all.dataset_names()
+        return names if sees(_VIEWER) else tuple(self.datasets(names))
 
     def datasets(self, names: Iterable[DatasetName]) -> Mapping[DatasetName, Dataset]:
         """Those whose data may be seen."""
-        found = self._all.datasets(names)
+        datasets = self._all.datasets(names)
         if sees(_VIEWER):
-            return found
-        of = self.lookups()._replace(dataset=found.get).of_dataset
-        return {name: one for name, one in found.items() if role_of(of(name)).includes(_VIEWER)}
+            return datasets
+        of = self.lookups()._replace(dataset=datasets.get).of_dataset
+        return {name: dataset for name, dataset in datasets.items() if role_of(of(name)).includes(_VIEWER)}
 
     def dataset(self, name: DatasetName) -> Dataset | None:
         if sees(_VIEWER) or role_of(self.lookups().of_dataset(name)).includes(_VIEWER):
@@ -174,19 +176,19 @@ class SeenReader:
     def run_list(self) -> Mapping[str, ListedRun]:
         return self.listed(self._all.run_list())
 
-    def listed(self, found: Mapping[str, ListedRun]) -> Mapping[str, ListedRun]:
+    def listed(self, runs: Mapping[str, ListedRun]) -> Mapping[str, ListedRun]:
         """Those of these runs that may be seen."""
         if sees(_STATUS):
-            return found
+            return runs
         role = self.roles()
-        return {key: run for key, run in found.items() if role(run.pipeline).includes(_STATUS)}
+        return {key: run for key, run in runs.items() if role(run.pipeline).includes(_STATUS)}
 
     def runs(self, wanted: Iterable[RunId]) -> Mapping[RunId, Run]:
         return {run.id: run for run in self.shown(self._all.runs(wanted).values())}
 
     def run(self, run: RunId) -> Run | None:
-        found = self._all.run(run)
-        return None if found is None else next(iter(self.shown([found])), None)
+        record = self._all.run(run)
+        return None if record is None else next(iter(self.shown([record])), None)
 
     def shown(self, runs: Iterable[Run]) -> Sequence[Run]:
         """Those of these runs that may be seen, without what may not."""
@@ -201,33 +203,34 @@ class SeenReader:
         if sees(_VIEWER):
             return self._all.slots(attempts)
         role = cache(self.role_of_run)
-        return self._all.slots(one for one in attempts if role(one.run).includes(_VIEWER))
+        return self._all.slots(attempt for attempt in attempts if role(attempt.run).includes(_VIEWER))
 
     def schedulers(self) -> tuple[SchedulerInfo, ...]:
         """All, without the names of what may not be seen."""
-        found = self._all.schedulers()
+        schedulers = self._all.schedulers()
         if sees(_STATUS):
-            return found
+            return schedulers
         role = self.roles()
-        return tuple(_scheduler(info, lambda name: role(name).includes(_STATUS)) for info in found)
+        return tuple(_scheduler(info, lambda name: role(name).includes(_STATUS)) for info in schedulers)
 
     def orders(self, workers: Iterable[WorkerId]) -> Mapping[WorkerId, Sequence[str]]:
         """All, so that they can be counted; without the names of what may not be seen."""
-        found = self._all.orders(workers)
+        orders = self._all.orders(workers)
         if sees(_STATUS):
-            return found
+            return orders
         listed = self.run_list()
-        names = {worker: [(name, name.partition("/")[0]) for name in of] for worker, of in found.items()}
+        names = {worker: [(name, name.partition("/")[0]) for name in of] for worker, of in orders.items()}
         return {worker: [name if run in listed else "" for name, run in of] for worker, of in names.items()}
 
     def commands(self) -> tuple[QueuedCommand, ...]:
         """The own ones, and those about what may be seen."""
-        found = self._all.commands()
+        commands = self._all.commands()
         if sees(_LOGS):
-            return found
+            return commands
         asks, of = principal(), self.lookups().of
         return _with_reasons(
-            (one, _LOGS if one.submitted_by == asks.name else role_of(of(one.command, asks))) for one in found
+            (queued, _LOGS if queued.submitted_by == asks.name else role_of(of(queued.command, asks)))
+            for queued in commands
         )
 
     def decided(self, outcomes: Iterable[CommandOutcome]) -> tuple[CommandOutcome, ...]:
@@ -236,38 +239,42 @@ class SeenReader:
             return tuple(outcomes)
         asks, roles = principal(), self.roles()
 
-        def role(one: CommandOutcome) -> AccessRole:
-            if one.submitted_by == asks.name:
+        def role(outcome: CommandOutcome) -> AccessRole:
+            if outcome.submitted_by == asks.name:
                 return _LOGS
-            run = self._all.run(one.run_id) if one.pipeline is None and one.run_id is not None else None
-            pipeline = one.pipeline if run is None else run.pipeline
+            run = (
+                self._all.run(outcome.run_id)
+                if outcome.pipeline is None and outcome.run_id is not None
+                else None
+            )
+            pipeline = outcome.pipeline if run is None else run.pipeline
             return asks.role if pipeline is None else roles(pipeline)
 
-        return _with_reasons((one, role(one)) for one in outcomes)
+        return _with_reasons((outcome, role(outcome)) for outcome in outcomes)
 
     def settings(self) -> ClusterSettings:
         """All, without variables, holds and calendars that may not be seen, and without tokens and grants."""
-        found = self._all.settings()
+        settings = self._all.settings()
         if sees(_VIEWER):
-            return found
-        variables = found.variables.items()
+            return settings
+        variables = settings.variables.items()
         seen = {
             name: value for name, value in variables if role_of(Thing("variable", name)).includes(_VIEWER)
         }
-        pipelines = self.pipelines() if found.holds else ()
-        holds = {name: hold for name, hold in found.holds.items() if any(map(hold.covers, pipelines))}
-        calendars = found.calendars if highest_role().includes(_VIEWER) else {}
-        return replace(found, variables=seen, holds=holds, calendars=calendars, tokens={}, grants=())
+        pipelines = self.pipelines() if settings.holds else ()
+        holds = {name: hold for name, hold in settings.holds.items() if any(map(hold.covers, pipelines))}
+        calendars = settings.calendars if highest_role().includes(_VIEWER) else {}
+        return replace(settings, variables=seen, holds=holds, calendars=calendars, tokens={}, grants=())
 
     def alerts(self) -> tuple[Alert, ...]:
         """Those of pipelines whose logs may be seen: they say why something failed."""
         return self._those(self._all.alerts(), _LOGS)
 
-    def _those(self, found: tuple[About, ...], needed: AccessRole) -> tuple[About, ...]:
+    def _those(self, things: tuple[About, ...], needed: AccessRole) -> tuple[About, ...]:
         if sees(needed):
-            return found
+            return things
         role = self.roles()
-        return tuple(one for one in found if role(one.pipeline).includes(needed))
+        return tuple(thing for thing in things if role(thing.pipeline).includes(needed))
 
     def may(self, pipeline: PipelineName, needed: AccessRole) -> bool:
         """True when the principal has a role on a pipeline."""
@@ -299,17 +306,17 @@ class SeenHistory(_Seen[History]):
 
     def purged(self, run: RunId) -> Purged | None:
         """What is purged of a run that may be seen."""
-        found = self._all.purged(run)
-        return found if found is None or self._reader.may(found.pipeline, _STATUS) else None
+        record = self._all.purged(run)
+        return record if record is None or self._reader.may(record.pipeline, _STATUS) else None
 
     def note(self, run: RunId) -> RunNote | None:
         """The note about a run whose data may be seen."""
-        found = self._all.note(run)
-        return found if found is None or self._reader.may(found.what.pipeline, _VIEWER) else None
+        record = self._all.note(run)
+        return record if record is None or self._reader.may(record.what.pipeline, _VIEWER) else None
 
     def read(self, run: RunId) -> Run | None:
-        found = self._all.read(run)
-        return None if found is None else next(iter(self._reader.shown([found])), None)
+        record = self._all.read(run)
+        return None if record is None else next(iter(self._reader.shown([record])), None)
 
     def recent(
         self, pipeline: PipelineName | None, limit: int, after: RunPlace | None = None, **more: object
@@ -320,8 +327,8 @@ class SeenHistory(_Seen[History]):
         beginning of its second. If that is not beyond `after`, more runs of this second are read.
         """
         while True:
-            found = self._all.recent(pipeline, limit, after, **more)  # type: ignore[arg-type] # as of `History`
-            runs, end = tuple(self._reader.shown(found.runs)), found.more_after
+            page = self._all.recent(pipeline, limit, after, **more)  # type: ignore[arg-type] # as of `History`
+            runs, end = tuple(self._reader.shown(page.runs)), page.more_after
             if end is not None and not sees(_STATUS):
                 end = max((*map(place, runs), RunPlace(end.before_latest_s, ""), after or RunPlace(0, "")))
                 if end == after and limit <= _MAX_OF_A_SECOND:
@@ -356,16 +363,16 @@ class SeenCommands(_Seen[CommandQueue]):
 
     def outcome(self, command: CommandId, changed: Enqueue | None = None) -> CommandOutcome | None:
         """The outcome of a command that may be seen."""
-        found = self._all.outcome(command, changed)
-        return None if found is None else next(iter(self._reader.decided([found])), None)
+        record = self._all.outcome(command, changed)
+        return None if record is None else next(iter(self._reader.decided([record])), None)
 
     def outcomes(self) -> tuple[CommandOutcome, ...]:
         return self._reader.decided(self._all.outcomes())
 
     def refused_start(self, run: RunId) -> CommandOutcome | None:
         """The newest refusal to start a run, if it may be seen."""
-        found = self._all.refused_start(run)
-        return None if found is None else next(iter(self._reader.decided([found])), None)
+        record = self._all.refused_start(run)
+        return None if record is None else next(iter(self._reader.decided([record])), None)
 
 
 class SeenLogs(_Seen[LogArchive]):
@@ -399,10 +406,12 @@ def _check(role: AccessRole, needed: AccessRole, what: str) -> None:
         )
 
 
-def _with_reasons(found: Iterable[tuple[Said, AccessRole]]) -> tuple[Said, ...]:
+def _with_reasons(said: Iterable[tuple[Said, AccessRole]]) -> tuple[Said, ...]:
     """Those that a role of `status` shows; why, only with `logs`."""
     return tuple(
-        one if role.includes(_LOGS) else _without_reason(one) for one, role in found if role.includes(_STATUS)
+        answer if role.includes(_LOGS) else _without_reason(answer)
+        for answer, role in said
+        if role.includes(_STATUS)
     )
 
 
@@ -421,7 +430,7 @@ def _without_reason(said: Said) -> Said:
 
 def _scheduler(info: SchedulerInfo, sees: Callable[[str], bool]) -> SchedulerInfo:
     """A registration without the names of pipelines that may not be seen."""
-    aside = tuple(one for one in info.report.set_aside if one.kind == "pipeline" and sees(one.id))
+    aside = tuple(item for item in info.report.set_aside if item.kind == "pipeline" and sees(item.id))
     return replace(
         info,
         quarantined={name: why for name, why in info.quarantined.items() if sees(name)},
@@ -450,10 +459,10 @@ def _shown(run: Run, role: AccessRole) -> Run | None:
 
 def _task(task: TaskRun, *, why: bool) -> TaskRun:
     """A task without data. `why`: with reasons."""
-    attempts = (replace(one, output=None, has_result=False) for one in task.attempts)
+    attempts = (replace(attempt, output=None, has_result=False) for attempt in task.attempts)
     settled, reused, children = task.settled, task.reused, task.children
     if not why:
-        attempts = (replace(one, reason="") for one in attempts)
+        attempts = (replace(attempt, reason="") for attempt in attempts)
         settled = settled and replace(settled, reason="")
         children = children and replace(children, reason="")
     return replace(

@@ -78,12 +78,12 @@ def worker_models(
 
 def _attempts(orders: Iterable[str]) -> list[m.OrderModel]:
     """The first orders of a worker."""
-    found = []
+    attempts = []
     for name in islice(orders, MAX_ORDERS):
         with suppress(InvalidNameError):  # skip an invalid order, and show the others
-            one = AttemptId.parse(name)
-            found.append(m.OrderModel(run=one.run, task=one.task, attempt=one.number))
-    return found
+            attempt = AttemptId.parse(name)
+            attempts.append(m.OrderModel(run=attempt.run, task=attempt.task, attempt=attempt.number))
+    return attempts
 
 
 def busy_slots(
@@ -102,7 +102,7 @@ def quarantined(schedulers: Iterable[SchedulerInfo]) -> dict[str, str]:
 
 def refusals(schedulers: Iterable[SchedulerInfo]) -> dict[WorkerId, Refusals]:
     """Workers that did not start their last attempts, as reported by the leader."""
-    return {worker: found for info in schedulers for worker, found in info.refusals.items()}
+    return {worker: refusals for info in schedulers for worker, refusals in info.refusals.items()}
 
 
 def pipeline_summary(record: PipelineRecord, bad: Mapping[str, str]) -> m.PipelineSummaryModel:

@@ -71,22 +71,22 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         sort: SortText = None,
         cursor: CursorText = None,
     ) -> Response:
-        found = [
-            one
-            for one in services.reader.backfills()
-            if pipeline in (None, one.pipeline) and state in (None, one.state)
+        known = [
+            backfill
+            for backfill in services.reader.backfills()
+            if pipeline in (None, backfill.pipeline) and state in (None, backfill.state)
         ]
         order: ListOrder[Backfill] = ListOrder.of(
             sort,
             "-created",
-            created=lambda one: (one.created_at.isoformat(), one.id),
-            state=lambda one: (one.state.value, one.id),
-            pipeline=lambda one: (one.pipeline, one.id),
-            failed=lambda one: (one.failed, one.id),
+            created=lambda backfill: (backfill.created_at.isoformat(), backfill.id),
+            state=lambda backfill: (backfill.state.value, backfill.id),
+            pipeline=lambda backfill: (backfill.pipeline, backfill.id),
+            failed=lambda backfill: (backfill.failed, backfill.id),
         )
-        page = PageQuery(_BACKFILLS, cursor).page(found, order.key, newest_first=order.newest_first)
+        page = PageQuery(_BACKFILLS, cursor).page(known, order.key, newest_first=order.newest_first)
         shown = {
-            "backfills": [backfill_model(one) for one in page.rows],
+            "backfills": [backfill_model(backfill) for backfill in page.rows],
             "given": {"pipeline": pipeline, "state": state, "sort": sort},
             "sort": order.sort,
             "states": list(BackfillState),
@@ -103,11 +103,11 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     ) -> Response:
         known = known_backfill(services, backfill)
         index, runs = services.reader.intervals(known.pipeline), services.reader.run_list()
-        found = [
+        all_shown = [
             shown_date(known, date, interval, index, runs)
             for date, interval in islice(dates_of(known, after), _DATES + 1)
         ]
-        dates = found[:_DATES]
+        dates = all_shown[:_DATES]
         zone = UTC if known.schedule is None else ZoneInfo(known.schedule.timezone)
         shown = {
             **decision(services, command),
@@ -115,10 +115,10 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "revision": of_backfill(known),
             "foreseen": foresee_backfill(known, runs.values()),
             "dates": dates,
-            "calendar": calendar([(one.date, one.state) for one in dates], zone) if dates else None,
+            "calendar": calendar([(date.date, date.state) for date in dates], zone) if dates else None,
             "zone": zone,
             "is_later_page": after is not None,
-            "later": dates[-1].date.isoformat() if len(found) > _DATES else None,
+            "later": dates[-1].date.isoformat() if len(all_shown) > _DATES else None,
         }
         return pages.answer(request, "backfill.html", shown, about=known.pipeline)
 
@@ -132,7 +132,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             try:
                 plan = plan_of(services, BackfillPlanBody.model_validate(wanted))
             except ValidationError as exc:
-                refused = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in exc.errors())
+                refused = "; ".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in exc.errors())
             except NimbusError as exc:
                 refused = str(exc)
         schedule = record.profile.schedule
@@ -156,7 +156,7 @@ def _free_id(services: ApiServices, name: str, asked: AskedBackfill) -> str:
     """An id that no backfill has. Asking twice for the same preview creates one backfill."""
     days = "-".join(sub(r"\D", "", bound)[:8] for bound in (asked.first, asked.last))
     base = f"{name[:_LONGEST_NAME]}-{days}"
-    known = {one.id for one in services.reader.backfills()}
+    known = {backfill.id for backfill in services.reader.backfills()}
     return next(free for n in count(1) if (free := f"{base}-{n}" if n > 1 else base) not in known)
 
 

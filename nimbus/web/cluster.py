@@ -63,16 +63,16 @@ def _workers(routes: APIRouter, services: ApiServices, pages: Pages) -> None:
         sort: SortText = None,
         cursor: CursorText = None,
     ) -> Response:
-        found = known_workers(services)
-        fitting = (one for one in found if state in (None, worker_state(one)) and _has(one, find))
+        known = known_workers(services)
+        fitting = (worker for worker in known if state in (None, worker_state(worker)) and _has(worker, find))
         order: ListOrder[WorkerModel] = ListOrder.of(
             sort,
             "id",
-            id=lambda one: (one.id,),
-            slots=lambda one: (one.busy, one.slots, one.id),
-            load=lambda one: (int(100 * one.load_average), one.id),
-            memory=lambda one: (one.memory_available_bytes, one.id),
-            reported=lambda one: (int(one.reported_at.timestamp()), one.id),
+            id=lambda worker: (worker.id,),
+            slots=lambda worker: (worker.busy, worker.slots, worker.id),
+            load=lambda worker: (int(100 * worker.load_average), worker.id),
+            memory=lambda worker: (worker.memory_available_bytes, worker.id),
+            reported=lambda worker: (int(worker.reported_at.timestamp()), worker.id),
         )
         page = PageQuery(_WORKERS, cursor).page(fitting, order.key, newest_first=order.newest_first)
         shown = {
@@ -81,9 +81,9 @@ def _workers(routes: APIRouter, services: ApiServices, pages: Pages) -> None:
             "states": WORKER_STATES,
             "given": {"state": state, "find": find, "sort": sort},
             "sort": order.sort,
-            "slots": sum(one.slots for one in found if not one.draining),
-            "busy": sum(one.busy for one in found),
-            "count": len(found),
+            "slots": sum(worker.slots for worker in known if not worker.draining),
+            "busy": sum(worker.busy for worker in known),
+            "count": len(known),
             "teams": known_shares(services),
             "later": page.next_cursor,
         }
@@ -115,16 +115,20 @@ def _election(routes: APIRouter, services: ApiServices, pages: Pages) -> None:
         request: Request, command: CommandIdText | None = None, cursor: CursorText = None
     ) -> Response:
         health, schedulers = services.health, services.reader.schedulers()
-        found = views.participants_model(health.participants(), schedulers, health.leader())
+        model = views.participants_model(health.participants(), schedulers, health.leader())
         page, complete = known_terms(services, PageQuery(_TERMS, cursor))
         terms = [term_model(term) for term in page.rows]
-        others = [one for one in found.participants if not one.is_leader and one.queue_position is not None]
+        others = [
+            participant
+            for participant in model.participants
+            if not participant.is_leader and participant.queue_position is not None
+        ]
         shown = {
             **decision(services, command),
-            "leader": found.leader,
-            "participants": found.participants,
+            "leader": model.leader,
+            "participants": model.participants,
             "next": others[0] if others else None,
-            "ready": [one.id for one in others if one.ready],
+            "ready": [participant.id for participant in others if participant.ready],
             "succession": succession(services),
             "terms": terms,
             "terms_complete": complete,
@@ -166,17 +170,17 @@ def _commands(routes: APIRouter, services: ApiServices, pages: Pages) -> None:
             pipeline=pipeline, kind=kind, submitted_by=by, of=of, refused=outcome == "refused"
         )
         waiting = sorted(filter(wanted.fits, pending_commands(services)), key=lambda row: row.at)
-        found = list_commands(services, wanted, PageQuery(_COMMANDS, cursor))
+        page = list_commands(services, wanted, PageQuery(_COMMANDS, cursor))
         given = {"pipeline": pipeline, "kind": kind, "by": by, "outcome": outcome, "command": of}
         shown = {
             "waiting": list(islice(waiting, _COMMANDS)),
             "more_waiting": max(0, len(waiting) - _COMMANDS),
-            "commands": found.commands,
-            "history_complete": found.history_complete,
+            "commands": page.commands,
+            "history_complete": page.history_complete,
             "given": given,
             "is_filtered": any(given.values()),
             "kinds": COMMAND_KINDS,
-            "older": found.next_cursor,
+            "older": page.next_cursor,
         }
         return pages.answer(request, "commands.html", shown)
 
@@ -192,13 +196,13 @@ def _about(routes: APIRouter, services: ApiServices, pages: Pages) -> None:
             "me": services.health.info(),
             "schema": services.health.schema(),
             "python": platform.python_version(),
-            "schedulers": sorted(Counter(one.version for one in reader.schedulers()).items()),
-            "workers": sorted(Counter(one.version for one in reader.workers()).items()),
+            "schedulers": sorted(Counter(scheduler.version for scheduler in reader.schedulers()).items()),
+            "workers": sorted(Counter(worker.version for worker in reader.workers()).items()),
             "checks": services.health.readiness(),
             "asks": asks,
             "is_admin": is_admin,
             "changed": changed,
-            "settings": [one for one in settings if not (changed and one.default)],
+            "settings": [setting for setting in settings if not (changed and setting.default)],
             "grants": reader.settings().grants if is_admin else grants(),
             "tokens": list_tokens(services).tokens if is_admin else [],
         }
@@ -216,8 +220,12 @@ def _search(routes: APIRouter, services: ApiServices, pages: Pages) -> None:
         fitting = (run for run in listed.values() if wanted in run.id.lower())
         runs = nlargest(_FOUND, fitting, key=lambda run: (run.created_at, run.id)) if wanted else []
         datasets = sorted(name for name in services.reader.dataset_names() if wanted in name.lower())
-        backfills = (one for one in services.reader.backfills() if wanted in one.id.lower())
-        newest = nlargest(_FOUND, backfills, key=lambda one: (one.created_at, one.id)) if wanted else []
+        backfills = (backfill for backfill in services.reader.backfills() if wanted in backfill.id.lower())
+        newest = (
+            nlargest(_FOUND, backfills, key=lambda backfill: (backfill.created_at, backfill.id))
+            if wanted
+            else []
+        )
         shown = {
             "q": q,
             "runs": runs,

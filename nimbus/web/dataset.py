@@ -81,7 +81,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     ) -> Response:
         model = shown_dataset(services, name)
         records = list(active_pipelines(services))
-        spans = [DataInterval(start=one.start, end=one.end) for one in model.spans]
+        spans = [DataInterval(start=span.start, end=span.end) for span in model.spans]
         shown = {
             "dataset": model,
             "now": services.clock.now(),
@@ -104,7 +104,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
 
 def _listed(services: ApiServices, asked: AskedDatasets, query: PageQuery, now: datetime) -> dict[str, Any]:
     """A page of datasets. By name, only the records of that page are read, else those of `_SORTED`."""
-    publishers = by_dataset((one, one.profile.datasets) for one in active_pipelines(services))
+    publishers = by_dataset((record, record.profile.datasets) for record in active_pipelines(services))
     where = Filter(tag=asked.tag)
     names = sorted(
         name
@@ -115,10 +115,10 @@ def _listed(services: ApiServices, asked: AskedDatasets, query: PageQuery, now: 
     order: ListOrder[DatasetSummaryModel] = ListOrder.of(
         asked.sort,
         "name",
-        name=lambda one: (one.name,),
-        data=lambda one: (seconds(one.newest_data), one.name),
-        published=lambda one: (seconds(one.newest.at if one.newest else None), one.name),
-        versions=lambda one: (one.published, one.name),
+        name=lambda dataset: (dataset.name,),
+        data=lambda dataset: (seconds(dataset.newest_data), dataset.name),
+        published=lambda dataset: (seconds(dataset.newest.at if dataset.newest else None), dataset.name),
+        versions=lambda dataset: (dataset.published, dataset.name),
     )
     if order.sort.removeprefix("-") == "name" and asked.state is None:
         by_name = query.page(names, lambda name: (name,), newest_first=order.newest_first)
@@ -126,11 +126,13 @@ def _listed(services: ApiServices, asked: AskedDatasets, query: PageQuery, now: 
     else:
         if asked.state in ("late", "fresh"):  # others are neither
             names = [
-                name for name in names if any(name in one.profile.fresh for one in publishers.get(name, ()))
+                name
+                for name in names
+                if any(name in record.profile.fresh for record in publishers.get(name, ()))
             ]
         read = dataset_summaries(services, names[:_SORTED], publishers)
         page = query.page(
-            (one for one in read if asked.state in (None, _state_at(one, now))),
+            (dataset for dataset in read if asked.state in (None, _state_at(dataset, now))),
             order.key,
             newest_first=order.newest_first,
         )
@@ -147,8 +149,8 @@ def _state_at(dataset: DatasetSummaryModel, now: datetime) -> str | None:
 
 def _zone(records: Iterable[PipelineRecord], model: DatasetModel) -> ZoneInfo:
     """The zone of the schedule of its publisher."""
-    found = (one for one in records if one.name in model.publishers)
-    zones = [one.profile.schedule.timezone for one in found if one.profile.schedule is not None]
+    publishers = (record for record in records if record.name in model.publishers)
+    zones = [record.profile.schedule.timezone for record in publishers if record.profile.schedule is not None]
     return ZoneInfo(zones[0] if zones else "UTC")
 
 
@@ -156,8 +158,8 @@ def _versions(services: ApiServices, model: DatasetModel, partition: str | None)
     """The versions of one partition, or those that were published last, which ZooKeeper has."""
     name = DatasetName(model.name)
     if partition is not None:
-        found = list_versions(services, name, partition, _VERSIONS)
-        return {"versions": found.versions, "is_all": found.complete, **_columns(services, found.versions)}
+        page = list_versions(services, name, partition, _VERSIONS)
+        return {"versions": page.versions, "is_all": page.complete, **_columns(services, page.versions)}
     known = services.reader.dataset(name)
     newest = () if known is None else known.versions[::-1]
     kept = list(map(version_model, newest[:_VERSIONS]))
@@ -173,10 +175,10 @@ def _columns(services: ApiServices, versions: Sequence[VersionModel]) -> dict[st
 
 
 def _drawn(records: Iterable[PipelineRecord], around: str | None, unfold: Sequence[str]) -> dict[str, Any]:
-    found = flow(records, around)
-    names = {node: node[2:] for node in found.needs}
-    kinds = {node: "pipeline" if node.startswith("p-") else "dataset" for node in found.needs}
-    drawing = graph.kept_drawing(found.needs, unfold)
+    drawn = flow(records, around)
+    names = {node: node[2:] for node in drawn.needs}
+    kinds = {node: "pipeline" if node.startswith("p-") else "dataset" for node in drawn.needs}
+    drawing = graph.kept_drawing(drawn.needs, unfold)
     svg = graph.svg(
         drawing,
         kinds,
@@ -184,7 +186,7 @@ def _drawn(records: Iterable[PipelineRecord], around: str | None, unfold: Sequen
         lambda node: f"?{urlencode({'unfold': [*unfold, node]}, doseq=True)}",
         labels=names,
     )
-    return {"svg": svg if found.needs else None, "left_out": found.left_out}
+    return {"svg": svg if drawn.needs else None, "left_out": drawn.left_out}
 
 
 MAX_DAYS = 400

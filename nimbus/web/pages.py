@@ -109,9 +109,9 @@ class Frames:
         """The frame of a page at this moment. Raises StoreUnavailableError."""
         me, leader = self._services.health.info(), self._services.health.leader()
         others = tuple(
-            (one.id, one.address.rstrip("/"))
-            for one in sorted(self._services.reader.schedulers(), key=lambda one: one.id)
-            if one.id != me.id and one.address.startswith(("http://", "https://"))
+            (scheduler.id, scheduler.address.rstrip("/"))
+            for scheduler in sorted(self._services.reader.schedulers(), key=lambda scheduler: scheduler.id)
+            if scheduler.id != me.id and scheduler.address.startswith(("http://", "https://"))
         )
         with self._lock:
             self._others, self._unavailable_since = others, None

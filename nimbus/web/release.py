@@ -44,15 +44,15 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
 
     @routes.get("/pipelines/{name}/releases")
     def releases(request: Request, name: PipelineNameText, cursor: CursorText = None) -> Response:
-        found = list_releases(services, name, PageQuery(_RELEASES, cursor))
+        page = list_releases(services, name, PageQuery(_RELEASES, cursor))
         active = known_pipeline(services, name).release
         shown = {
             "name": name,
             "base": f"/ui/pipelines/{segment(name)}",
             "active": active,
-            "releases": found.releases,
-            "complete": found.complete,
-            "older": found.next_cursor,
+            "releases": page.releases,
+            "complete": page.complete,
+            "older": page.next_cursor,
         }
         return pages.answer(request, "releases.html", shown, about=name)
 
@@ -80,15 +80,17 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
 
 def _release(services: ApiServices, name: str, digest: ReleaseDigest) -> dict[str, Any]:
     listed = list_releases(services, name, PageQuery(_CHOICES + 1)).releases
-    older = dropwhile(lambda one: one.digest != digest, listed)
+    older = dropwhile(lambda release: release.digest != digest, listed)
     record = known_pipeline(services, name)
     return {
         "base": f"/ui/pipelines/{segment(name)}",
         "release": get_release(services, name, digest),
         "active": record.release,
         "revision": of_pipeline(record),
-        "others": [one for one in listed if one.digest != digest][:_CHOICES],
-        "before": next((one.digest for one in older if one.published_at and one.digest != digest), None),
+        "others": [release for release in listed if release.digest != digest][:_CHOICES],
+        "before": next(
+            (release.digest for release in older if release.published_at and release.digest != digest), None
+        ),
         "against": None,
         "most": MAX_FILES,
         "in_words": in_words,
@@ -107,13 +109,13 @@ class ShownChange(NamedTuple):
 def together(changes: Iterable[DefinitionChangeModel]) -> list[ShownChange]:
     """The same change of several tasks as one: a change of `defaults` is one of every task."""
     alike: dict[tuple[str, str], list[DefinitionChangeModel]] = {}
-    for one in changes:
-        task, _, key = one.about.partition(": ")
+    for change in changes:
+        task, _, key = change.about.partition(": ")
         is_task = task.startswith("task ") and key
-        same = json.dumps([key, one.change, one.before, one.after]) if is_task else ""
-        alike.setdefault((one.key if not is_task else "", same), []).append(one)
+        same = json.dumps([key, change.change, change.before, change.after]) if is_task else ""
+        alike.setdefault((change.key if not is_task else "", same), []).append(change)
     return [
-        ShownChange(of[0], of[0].about if len(of) == 1 else _about(of), [one.key for one in of])
+        ShownChange(of[0], of[0].about if len(of) == 1 else _about(of), [change.key for change in of])
         for of in alike.values()
     ]
 
@@ -121,7 +123,7 @@ def together(changes: Iterable[DefinitionChangeModel]) -> list[ShownChange]:
 def _about(changes: Sequence[DefinitionChangeModel]) -> str:
     """Such as `8 tasks, load, clean and others: retries.limit`."""
     _, _, key = changes[0].about.partition(": ")
-    first, second = (one.about.partition(": ")[0].removeprefix("task ") for one in changes[:2])
+    first, second = (change.about.partition(": ")[0].removeprefix("task ") for change in changes[:2])
     others = f"{first}, {second} and others" if len(changes) > 2 else f"{first} and {second}"
     return f"{len(changes)} tasks, {others}: {key}"
 
@@ -138,10 +140,10 @@ def _text(text: TextDiffModel | None) -> dict[str, Any]:
 
 def _first(lines: Sequence[str], most: int) -> list[str]:
     """The first lines, with at most `most` characters together."""
-    found: list[str] = []
+    digests: list[str] = []
     for line in lines:
         most -= len(line) + 1
         if most < 0:
             break
-        found.append(line)
-    return found
+        digests.append(line)
+    return digests

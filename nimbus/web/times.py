@@ -46,7 +46,7 @@ def date_zone(of: Scheduled | None) -> DateZone:
     """The zone of a pipeline's schedule."""
     if of is None or of.schedule is None:
         return DateZone()
-    clocks = {tuple(expanded(one.cron).split()[:2]) for one in of.schedules}
+    clocks = {tuple(expanded(schedule.cron).split()[:2]) for schedule in of.schedules}
     minute, hour = clocks.pop()
     is_daily = not clocks and minute.isdigit() and hour.isdigit()
     return DateZone(ZoneInfo(of.schedule.timezone), (int(hour), int(minute)) if is_daily else None)

@@ -50,10 +50,10 @@ def _times(minute: str, hour: str) -> str | None:
         return None
     if (every := _step(hour, _HOURS)) is not None:
         return f"every hour at minute {at}" if every == 1 else f"every {every} hours at minute {at}"
-    hours = [_number(one, _HOURS - 1) for one in hour.split(",")]
+    hours = [_number(text, _HOURS - 1) for text in hour.split(",")]
     if None in hours:
         return None
-    return "at " + ", ".join(f"{one:02d}:{at:02d}" for one in hours)
+    return "at " + ", ".join(f"{hour:02d}:{at:02d}" for hour in hours)
 
 
 def _days(day: str, weekday: str) -> str | None:
@@ -71,8 +71,8 @@ def _days(day: str, weekday: str) -> str | None:
         if ends[0] is None or ends[1] is None or ends[0] >= ends[1]:
             return None
         return f"{_DAYS[ends[0]]} to {_DAYS[ends[1]]}"
-    numbers = [_weekday(one) for one in weekday.split(",")]
-    return None if None in numbers else ", ".join(_DAYS[one] for one in numbers if one is not None)
+    numbers = [_weekday(text) for text in weekday.split(",")]
+    return None if None in numbers else ", ".join(_DAYS[number] for number in numbers if number is not None)
 
 
 def _step(field: str, whole: int) -> int | None:
@@ -84,8 +84,8 @@ def _step(field: str, whole: int) -> int | None:
 
 
 def _weekday(text: str) -> int | None:
-    found = _NAMES.get(text.lower())
-    return _number(text, 7) if found is None else found
+    number = _NAMES.get(text.lower())
+    return _number(text, 7) if number is None else number
 
 
 def _number(text: str, most: int) -> int | None:

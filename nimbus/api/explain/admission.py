@@ -173,8 +173,8 @@ def _all_busy(
     slots = sum(worker.slots for worker in accepting) - sum(worker.slots for worker in resting)
     yield f"{_all(slots, 'slot')} busy"
     for worker in resting:
-        found = refusals[worker.id]
+        refusal = refusals[worker.id]
         yield (
-            f"worker {worker.id} did not start its last {counted(found.count, 'attempt')}: "
-            f"none before {found.until:%H:%M:%SZ}"
+            f"worker {worker.id} did not start its last {counted(refusal.count, 'attempt')}: "
+            f"none before {refusal.until:%H:%M:%SZ}"
         )

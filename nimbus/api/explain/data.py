@@ -100,32 +100,40 @@ def why_no_start(view: DueView, profile: Profile, now: datetime, *, is_held: boo
     if not has_room(view.live, profile):
         yield f"what is due waits for the end of a run: {runs} under way, and no more may be at once"
     may_start = not is_held and until <= now and has_room(view.live, profile)
-    known = {name: one.dataset for name, one in view.datasets.items() if one.dataset is not None}
+    known = {name: facts.dataset for name, facts in view.datasets.items() if facts.dataset is not None}
     dates = {run.logical_date for run in view.live}
-    for found in islice(due_targets(due, known, dates, now), MAX_TARGETS):
-        yield f"{_name(due, found)}: {_why(due, found, view.datasets.__getitem__, may_start=may_start)}"
-        may_start &= found.left is None
+    for target in islice(due_targets(due, known, dates, now), MAX_TARGETS):
+        yield f"{_name(due, target)}: {_why(due, target, view.datasets.__getitem__, may_start=may_start)}"
+        may_start &= target.left is None
 
 
-def _why(due: Due, found: DueTarget, view: Callable[[DatasetName], DatasetView], *, may_start: bool) -> str:
-    if found.is_live:
+def _why(
+    due: Due, due_target: DueTarget, view: Callable[[DatasetName], DatasetView], *, may_start: bool
+) -> str:
+    if due_target.is_live:
         return "a run of it is under way, and another one follows, because its data have changed since"
-    if found.read is not None:
-        target = target_of(due.schedule, found.target.end) if due.schedule and found.target else RunTarget()
-        return f"waits for {lacks(found.read, target, view(found.read.dataset)) or found.lacks}"
-    if found.not_before is not None:
-        return f"starts at {_at(found.not_before)}, when its time is over"
-    if found.left is None:
+    if due_target.read is not None:
+        target = (
+            target_of(due.schedule, due_target.target.end)
+            if due.schedule and due_target.target
+            else RunTarget()
+        )
+        return (
+            f"waits for {lacks(due_target.read, target, view(due_target.read.dataset)) or due_target.lacks}"
+        )
+    if due_target.not_before is not None:
+        return f"starts at {_at(due_target.not_before)}, when its time is over"
+    if due_target.left is None:
         return "is complete; it starts after older ones, because too many separate times are due"
     return (
         "is complete: the leader starts its run next" if may_start else "is complete, and waits for its turn"
     )
 
 
-def _name(due: Due, found: DueTarget) -> str:
-    if due.schedule is None or found.target is None:
+def _name(due: Due, target: DueTarget) -> str:
+    if due.schedule is None or target.target is None:
         return f"changed: {', '.join(due.changed)}"
-    interval = target_of(due.schedule, found.target.end).data_interval or found.target
+    interval = target_of(due.schedule, target.target.end).data_interval or target.target
     return shown(interval, due.schedule.timezone)
 
 

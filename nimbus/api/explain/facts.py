@@ -92,10 +92,10 @@ def publishers_of(services: ApiServices) -> dict[DatasetName, list[PipelineName]
     return by_dataset((record.name, record.profile.datasets) for record in active_pipelines(services))
 
 
-def by_dataset(found: Iterable[tuple[T, Iterable[DatasetName]]]) -> dict[DatasetName, list[T]]:
+def by_dataset(users: Iterable[tuple[T, Iterable[DatasetName]]]) -> dict[DatasetName, list[T]]:
     """Pipelines, or their records, by the datasets that each has."""
     turned: defaultdict[DatasetName, list[T]] = defaultdict(list)
-    for pipeline, names in found:
+    for pipeline, names in users:
         for name in names:
             turned[name].append(pipeline)
     return turned
@@ -103,11 +103,13 @@ def by_dataset(found: Iterable[tuple[T, Iterable[DatasetName]]]) -> dict[Dataset
 
 def active_pipelines(services: ApiServices) -> Iterator[PipelineRecord]:
     """Pipelines with an active release, also paused ones."""
-    return (one for one in services.reader.pipelines() if one.state is not PipelineState.INACTIVE)
+    return (record for record in services.reader.pipelines() if record.state is not PipelineState.INACTIVE)
 
 
 def _probes(services: ApiServices) -> Mapping[str, LastProbe]:
-    return next((one.looks for one in services.reader.schedulers() if one.epoch is not None), {})
+    return next(
+        (scheduler.looks for scheduler in services.reader.schedulers() if scheduler.epoch is not None), {}
+    )
 
 
 def queue_view(services: ApiServices, pipeline: PipelineName) -> QueueView:

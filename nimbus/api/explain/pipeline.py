@@ -74,7 +74,7 @@ def explain_pipeline(record: PipelineRecord, view: PipelineView) -> list[ReasonM
     if (full := _full(record, own, view.queue)) is not None:
         reasons.append(ReasonModel(about="concurrency", why=full))
     reasons += _live(own, view)
-    reasons += [ReasonModel(about=f"backfill {one.id}", why=told) for one, told in view.backfills]
+    reasons += [ReasonModel(about=f"backfill {backfill.id}", why=told) for backfill, told in view.backfills]
     reasons += [
         ReasonModel(about=f"command {queued.id}", why=_waiting(queued, place, view))
         for place, queued in enumerate(view.commands)

@@ -46,7 +46,7 @@ def explanation(name: str, state: str, reasons: list[ReasonModel], most: int) ->
     return ExplanationModel(
         id=name,
         state=state,
-        next_change=min((one.until for one in reasons if one.until is not None), default=None),
+        next_change=min((reason.until for reason in reasons if reason.until is not None), default=None),
         reasons=reasons[:most],
         more=max(0, len(reasons) - most),
     )
@@ -93,7 +93,7 @@ def next_change(run: Run, task: TaskRun, facts: ClusterFacts) -> datetime | None
     if run.opens_tasks and task.state is TaskState.WAITING and _met(run, task):
         start = not_before(run, task)
         moments += [start, *_ends(run, task, facts)] if start is None or start <= facts.now else [start]
-    return min((one for one in moments if one is not None and one > facts.now), default=None)
+    return min((moment for moment in moments if moment is not None and moment > facts.now), default=None)
 
 
 def _ends(run: Run, task: TaskRun, facts: ClusterFacts) -> Iterator[datetime | None]:

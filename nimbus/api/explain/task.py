@@ -47,9 +47,9 @@ def why_it_waits(
         for wait in task.spec.waits_for:
             if isinstance(wait, PipelineWait):
                 pipeline = upstream_of(wait, run)
-                found = judge(wait, run, upstream(pipeline))
+                judged = judge(wait, run, upstream(pipeline))
                 waited += (
-                    [f"pipeline {pipeline}: {found.missing}"] if found.standing is WaitState.OPEN else []
+                    [f"pipeline {pipeline}: {judged.missing}"] if judged.standing is WaitState.OPEN else []
                 )
         return f"waits for {', and for '.join(waited) or 'the leader, to see that all is there'}{end}"
     name = task.spec.name
@@ -210,10 +210,10 @@ def how_kept(task: TaskRun, now: datetime) -> str | None:
     """How often a task that is kept running was started again, and what ended it last; None: no such task."""
     if not task.spec.keeps_running or task.state.is_final:
         return None
-    again = [one for one in task.attempts if one.number > 1 and one.opened_at > now - _DAY]
+    again = [attempt for attempt in task.attempts if attempt.number > 1 and attempt.opened_at > now - _DAY]
     least = "at least " if again and again[0].number > 2 and again[0] is task.attempts[0] else ""
     told = f"kept running: started again {least}{counted(len(again), 'time')} in the last 24 hours"
-    ended = [one for one in task.attempts[-2:] if one.outcome is not None]
+    ended = [attempt for attempt in task.attempts[-2:] if attempt.outcome is not None]
     return f"{told}, last after attempt {ended[-1].number}: {_how_ended(ended[-1])}" if ended else told
 
 
@@ -312,12 +312,12 @@ def _not_run(run: Run, task: TaskRun) -> str:
 
 
 def _upstream(run: Run, task: TaskRun) -> frozenset[TaskName]:
-    found: set[TaskName] = set()
+    names: set[TaskName] = set()
     edge = set(task.spec.needs)
     while edge:
-        found |= edge
-        edge = {need for name in edge for need in run.tasks[name].spec.needs} - found
-    return frozenset(found)
+        names |= edge
+        edge = {need for name in edge for need in run.tasks[name].spec.needs} - names
+    return frozenset(names)
 
 
 def _failed(task: TaskRun) -> str | None:
@@ -335,12 +335,12 @@ def _how_ended(attempt: Attempt) -> str:
     return f"{attempt.ending}{': ' + attempt.reason if attempt.reason else ''}"
 
 
-def why_aside(found: Iterable[SetAside], kind: str, name: str, task: str = "") -> str | None:
+def why_aside(parked: Iterable[SetAside], kind: str, name: str, task: str = "") -> str | None:
     """Explain a run, a pipeline, a backfill, a command, or a task (`children`); None: it is not set aside."""
-    for one in found:
-        if (one.kind, one.id, one.task) == (kind, name, task):
+    for item in parked:
+        if (item.kind, item.id, item.task) == (kind, name, task):
             return (
                 f"the leader has set {_SET_ASIDE.get(kind, 'it')} aside, since it could not decide about it "
-                f"({one.why}); it tries again within a minute"
+                f"({item.why}); it tries again within a minute"
             )
     return None

@@ -123,13 +123,13 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.get("/tokens/{token_id}")
     def token(token_id: _TokenId, response: Response) -> TokenModel:
         """One token of the cluster."""
-        found = services.reader.settings().tokens.get(token_id)
-        if found is None:
+        token = services.reader.settings().tokens.get(token_id)
+        if token is None:
             raise ObjectNotFoundError(
                 "unknown_token", f"there is no token {token_id}: see `nimbus token list`."
             )
-        tag_with(response, of_token(found))
-        return TokenModel.model_validate(found)
+        tag_with(response, of_token(token))
+        return TokenModel.model_validate(token)
 
     @routes.put("/tokens/{token_id}", **CONDITIONAL)
     async def create_token(token_id: _TokenId, body: TokenBody, submit: Submit) -> CommandModel:
@@ -218,7 +218,7 @@ def _may(services: ApiServices, who: str, role: AccessRole, on: str) -> MayModel
     if (grant := grant_on(of, thing, asked)) is not None:
         said.append((grant.role, f"the {grant}, by {grant.by}: {grant.reason}"))
     nothing = (AccessRole.NONE, "no token of this name, and no grant")
-    highest, why = max(said, key=lambda one: one[0].rank, default=nothing)
+    highest, why = max(said, key=lambda grant: grant[0].rank, default=nothing)
     allowed = highest.includes(role)
     if not allowed:
         why = f"the highest is {highest}, by {why}: `nimbus access grant {who} {role} {on} --reason WHY`"
@@ -243,8 +243,8 @@ def _add_grants(routes: APIRouter, services: ApiServices) -> None:
     def list_grants(who: OwnerText | None = None) -> GrantsModel:
         """All grants; for all but admins, only their own. `who`: those of this principal or team."""
         known = services.reader.settings().grants if principal().role is AccessRole.ADMIN else grants()
-        found = [GrantModel.model_validate(grant) for grant in known if who in (None, grant.who)]
-        return GrantsModel(grants=found)
+        models = [GrantModel.model_validate(grant) for grant in known if who in (None, grant.who)]
+        return GrantsModel(grants=models)
 
     @routes.get("/grants/may")
     def may(who: OwnerText, role: AccessRole, on: _On) -> MayModel:

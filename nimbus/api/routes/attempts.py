@@ -197,10 +197,10 @@ def router(gateway: AttemptGateway) -> APIRouter:
     """Build the routes over `gateway`."""
     routes = APIRouter(prefix="/attempt/v1", include_in_schema=False)
 
-    def admitted(found: _Named, authorization: _Authorization = "") -> ClusterAttempt:
-        if not gateway.admits(found, authorization.removeprefix("Bearer ")):
+    def admitted(named: _Named, authorization: _Authorization = "") -> ClusterAttempt:
+        if not gateway.admits(named, authorization.removeprefix("Bearer ")):
             raise HTTPException(401, "The token is not one for this attempt.")
-        return found
+        return named
 
     its_own: Any = Depends(admitted)
 
@@ -261,11 +261,11 @@ def _add_data(routes: APIRouter, gateway: AttemptGateway) -> None:
     """Add signed URLs for the bucket of outputs."""
 
     @routes.post("/{attempt}/sign")
-    def sign(body: DataRequest, found: _Named, authorization: _Authorization = "") -> dict[str, Any]:
-        if not gateway.admits_to_data(found, authorization.removeprefix("Bearer "), body):
+    def sign(body: DataRequest, named: _Named, authorization: _Authorization = "") -> dict[str, Any]:
+        if not gateway.admits_to_data(named, authorization.removeprefix("Bearer "), body):
             raise HTTPException(401, "The token is not one for this output and these inputs.")
         try:
-            signed = gateway.sign(found, body)
+            signed = gateway.sign(named, body)
         except AttemptWithdrawnError as exc:
             raise HTTPException(409, str(exc)) from exc  # the driver asks again for a while
         if signed is None:

@@ -228,10 +228,10 @@ def _downstream(services: ApiServices, backfill: Backfill, now: datetime) -> lis
     active = {record.name: record for record in services.reader.pipelines() if record.release is not None}
     publishers = {
         dataset: name
-        for name, one in active.items()
-        for dataset in {*one.profile.datasets} - {accepted.dataset for accepted in one.profile.accepts}
+        for name, record in active.items()
+        for dataset in {*record.profile.datasets} - {accepted.dataset for accepted in record.profile.accepts}
     }
-    sources = {name: _sources(one, publishers) for name, one in active.items()}
+    sources = {name: _sources(record, publishers) for name, record in active.items()}
     waiting = downstream_of(backfill.pipeline, sources)
     if len(waiting) > MAX_DOWNSTREAM:
         raise RefusedError(

@@ -64,9 +64,13 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         paging: Paging, pipeline: Annotated[PipelineNameText | None, Query()] = None
     ) -> BackfillsModel:
         """All kept backfills, newest first."""
-        found = [one for one in services.reader.backfills() if pipeline in (None, one.pipeline)]
-        page = paging.page(found, lambda one: (one.created_at.isoformat(), one.id), newest_first=True)
-        return BackfillsModel(backfills=[backfill_model(one) for one in page.rows], **page.rest)
+        known = [
+            backfill for backfill in services.reader.backfills() if pipeline in (None, backfill.pipeline)
+        ]
+        page = paging.page(
+            known, lambda backfill: (backfill.created_at.isoformat(), backfill.id), newest_first=True
+        )
+        return BackfillsModel(backfills=[backfill_model(backfill) for backfill in page.rows], **page.rest)
 
     @routes.get("/backfills/{backfill}")
     def backfill(backfill: BackfillIdText, response: Response) -> BackfillModel:
@@ -118,12 +122,12 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 def known_backfill(services: ApiServices, backfill: BackfillId) -> Backfill:
     """A backfill by id. Raises ObjectNotFoundError if there is none."""
-    found = services.reader.backfill(backfill)
-    if found is None:
+    record = services.reader.backfill(backfill)
+    if record is None:
         raise ObjectNotFoundError(
             "unknown_backfill", f"there is no backfill {backfill}: see `nimbus backfill list`."
         )
-    return found
+    return record
 
 
 def backfill_model(backfill: Backfill, **more: Any) -> BackfillModel:
@@ -149,4 +153,4 @@ def explained(services: ApiServices, backfill: Backfill) -> BackfillModel:
 
 def _live(services: ApiServices, backfill: Backfill) -> list[ListedRun]:
     listed = services.reader.run_list().values()
-    return [one for one in listed if one.backfill == backfill.id and not one.state.is_final]
+    return [run for run in listed if run.backfill == backfill.id and not run.state.is_final]

@@ -83,9 +83,9 @@ def _alert_routes(services: ApiServices, prefix: str) -> APIRouter:
     @routes.get("/alerts")
     def alerts(paging: Paging) -> AlertsModel:
         """Waiting alerts, and alerts that ended lately."""
-        page = paging.page(services.reader.alerts(), lambda one: (one.raised_at.isoformat(), one.id))
+        page = paging.page(services.reader.alerts(), lambda alert: (alert.raised_at.isoformat(), alert.id))
         return AlertsModel(
-            alerts=[AlertModel.from_records(one) for one in page.rows],
+            alerts=[AlertModel.from_records(alert) for alert in page.rows],
             targets=dict(services.alerts.kinds),
             **page.rest,
         )
@@ -129,29 +129,29 @@ class SettingsModel(m.Model):
 
 def effective_settings(services: ApiServices) -> SettingsModel:
     """The settings of this scheduler, with masked secrets."""
-    rows = [SettingModel.from_records(one, default=one.is_default) for one in services.settings]
+    rows = [SettingModel.from_records(setting, default=setting.is_default) for setting in services.settings]
     return SettingsModel(answered_by=services.health.info().id, settings=rows)
 
 
 def known_workers(services: ApiServices) -> list[m.WorkerModel]:
     """Registered workers, by id."""
     reader = services.reader
-    found, refused = reader.workers(), views.refusals(reader.schedulers())
-    orders = reader.orders(worker.id for worker in found)
-    return views.worker_models(found, orders, refused, reader.settings().cordoned)
+    known, refused = reader.workers(), views.refusals(reader.schedulers())
+    orders = reader.orders(worker.id for worker in known)
+    return views.worker_models(known, orders, refused, reader.settings().cordoned)
 
 
 def wanted_slots(services: ApiServices) -> WantedModel:
     """What the leader has reported last."""
-    leader = max(services.reader.schedulers(), key=lambda one: one.epoch or 0, default=None)
+    leader = max(services.reader.schedulers(), key=lambda scheduler: scheduler.epoch or 0, default=None)
     if leader is None or leader.report.wanted is None:
         return WantedModel(reported_at=None, wanted=[])
     now = services.clock.now()
     rows = [
         WantedSlotsModel.from_records(
-            one, target=one.target or None, waited_s=max(0.0, (now - one.since).total_seconds())
+            want, target=want.target or None, waited_s=max(0.0, (now - want.since).total_seconds())
         )
-        for one in leader.report.wanted
+        for want in leader.report.wanted
     ]
     return WantedModel(reported_at=leader.reported_at, wanted=rows)
 
@@ -200,9 +200,9 @@ def _cluster_routes(services: ApiServices, prefix: str) -> APIRouter:
     def participants(paging: Paging) -> m.ParticipantsModel:
         """Every scheduler: registration, place in the queue, role, epoch, readiness, and missing files."""
         health = services.health
-        found = views.participants_model(health.participants(), services.reader.schedulers(), health.leader())
-        page = paging.page(found.participants, views.place_in_queue)
-        return m.ParticipantsModel(leader=found.leader, participants=page.rows, **page.rest)
+        model = views.participants_model(health.participants(), services.reader.schedulers(), health.leader())
+        page = paging.page(model.participants, views.place_in_queue)
+        return m.ParticipantsModel(leader=model.leader, participants=page.rows, **page.rest)
 
     @routes.get("/leader")
     def leader() -> m.LeaderAnswer:
@@ -218,7 +218,7 @@ def _cluster_routes(services: ApiServices, prefix: str) -> APIRouter:
     @routes.get("/workers")
     def workers(paging: Paging) -> m.WorkersModel:
         """Registered workers, with their open attempts and refusals."""
-        page = paging.page(known_workers(services), lambda one: (one.id,))
+        page = paging.page(known_workers(services), lambda worker: (worker.id,))
         return m.WorkersModel(workers=page.rows, **page.rest)
 
     @routes.get("/workers/wanted")

@@ -155,9 +155,9 @@ def list_commands(
     is_first = paging.after is None and not any(others)
     most = MAX_REFUSALS if paging.limit is None or not is_first else paging.limit + 1
     past = if_available(lambda: services.history.outcomes(wanted.pipeline, most, refused=wanted.refused))
-    known = {(one.decided_at, one.command): one for one in (*(past or ()), *outcomes)}
-    found = [row for row in (*map(_decided, known.values()), *pending) if wanted.fits(row)]
-    page = paging.page(found, lambda row: (row.at.isoformat(), row.command_id), newest_first=True)
+    known = {(outcome.decided_at, outcome.command): outcome for outcome in (*(past or ()), *outcomes)}
+    commands = [row for row in (*map(_decided, known.values()), *pending) if wanted.fits(row)]
+    page = paging.page(commands, lambda row: (row.at.isoformat(), row.command_id), newest_first=True)
     return CommandsModel(commands=page.rows, history_complete=past is not None, **page.rest)
 
 

@@ -172,10 +172,10 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         ] = False,
     ) -> VersionsModel:
         """The versions of a dataset, the last publication first; or of one partition, the shown one first."""
-        found = list_versions(services, name, partition, limit, _place(cursor))
-        first, rest = found.versions[: MAX_RESULTS if results else 0], found.versions
-        told = [with_given(services, one) for one in first]
-        return found.model_copy(update={"versions": [*told, *rest[len(first) :]]})
+        page = list_versions(services, name, partition, limit, _place(cursor))
+        first, rest = page.versions[: MAX_RESULTS if results else 0], page.versions
+        told = [with_given(services, version) for version in first]
+        return page.model_copy(update={"versions": [*told, *rest[len(first) :]]})
 
     @routes.post("/{name}/versions", **ACCEPTED)
     async def publish(name: DatasetNameText, body: NewVersionBody, submit: Submit) -> CommandModel:
@@ -197,7 +197,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 def list_datasets(services: ApiServices, query: PageQuery) -> DatasetsModel:
     """A page of datasets. Only their records are read."""
-    publishers = by_dataset((one, one.profile.datasets) for one in active_pipelines(services))
+    publishers = by_dataset((record, record.profile.datasets) for record in active_pipelines(services))
     page = query.page({*publishers, *services.reader.dataset_names()}, lambda name: (name,))
     return DatasetsModel(datasets=dataset_summaries(services, page.rows, publishers), **page.rest)
 
@@ -214,19 +214,19 @@ def dataset_summaries(
 
 def shown_dataset(services: ApiServices, name: DatasetName) -> DatasetModel:
     """One dataset. Raises ObjectNotFoundError: nobody publishes it, or ever did."""
-    found, records = services.reader.dataset(name), list(active_pipelines(services))
-    publishers = [one for one in records if name in one.profile.datasets]
-    if found is None and not publishers:
+    dataset, records = services.reader.dataset(name), list(active_pipelines(services))
+    publishers = [record for record in records if name in record.profile.datasets]
+    if dataset is None and not publishers:
         raise ObjectNotFoundError(
             "unknown_dataset", f"there is no dataset {name}: `nimbus dataset list` shows all of them."
         )
-    grant = read_grant(name, found, services.reader.pipeline) if found else first_grant(name, records)
+    grant = read_grant(name, dataset, services.reader.pipeline) if dataset else first_grant(name, records)
     return DatasetModel(
-        **dict(_summary(name, found, publishers)),
+        **dict(_summary(name, dataset, publishers)),
         may_read=None if grant is None else list(grant.readers),
-        readers=[one.name for one in records if name in one.profile.reads],
-        spans=[] if found is None else [SpanModel.model_validate(one) for one in found.spans],
-        spans_from=None if found is None else found.spans_from,
+        readers=[record.name for record in records if name in record.profile.reads],
+        spans=[] if dataset is None else [SpanModel.model_validate(record) for record in dataset.spans],
+        spans_from=None if dataset is None else dataset.spans_from,
     )
 
 
@@ -252,15 +252,15 @@ def list_versions(
 
     `before`: sequence, or of a partition the number, of the last version of the page before.
     """
-    found = services.reader.dataset(name)
-    if found is None and name not in publishers_of(services):
+    dataset = services.reader.dataset(name)
+    if dataset is None and name not in publishers_of(services):
         shown_dataset(services, name)
-    kept = () if found is None else (*found.versions, *found.unstored)
+    kept = () if dataset is None else (*dataset.versions, *dataset.unstored)
     place = attrgetter("sequence" if partition is None else "number")
     shown = {
-        (one.partition, one.number): one
-        for one in (*kept, *services.history.versions(name, limit + 1, partition, before))
-        if partition in (None, one.partition) and (before is None or place(one) < before)
+        (version.partition, version.number): version
+        for version in (*kept, *services.history.versions(name, limit + 1, partition, before))
+        if partition in (None, version.partition) and (before is None or place(version) < before)
     }
     ordered = sorted(shown.values(), key=place, reverse=True)
     page, is_last = ordered[:limit], len(ordered) <= limit
@@ -300,15 +300,15 @@ def _place(cursor: str | None) -> int | None:
 
 
 def _summary(
-    name: DatasetName, found: Dataset | None, publishers: Sequence[PipelineRecord]
+    name: DatasetName, dataset: Dataset | None, publishers: Sequence[PipelineRecord]
 ) -> DatasetSummaryModel:
-    newest = newest_data(found)
+    newest = newest_data(dataset)
     return DatasetSummaryModel(
         name=name,
-        partition=None if found is None else found.partition,
-        publishers=[one.name for one in publishers],
-        published=0 if found is None else found.published,
-        newest=None if found is None or found.newest is None else version_model(found.newest),
+        partition=None if dataset is None else dataset.partition,
+        publishers=[record.name for record in publishers],
+        published=0 if dataset is None else dataset.published,
+        newest=None if dataset is None or dataset.newest is None else version_model(dataset.newest),
         newest_data=newest,
         late_from=first_late_from(publishers, name, newest),
     )

@@ -199,21 +199,21 @@ class EventHub:
             beats_at = looked_at + BEATS_S if beats else beats_at
 
     async def _look(self, *, beats: bool) -> None:
-        found = await self._call(partial(self._feed.take, beats=beats))
-        if found.lost:
-            self._last = LastChanges(found.version)
-        self._last.note(found.topics, found.upto)
-        self.version = found.version
-        self._tell(found)
+        changes = await self._call(partial(self._feed.take, beats=beats))
+        if changes.lost:
+            self._last = LastChanges(changes.version)
+        self._last.note(changes.topics, changes.upto)
+        self.version = changes.version
+        self._tell(changes)
 
-    def _tell(self, found: LiveChanges) -> None:
-        if not found.topics and not found.lost:
+    def _tell(self, changes: LiveChanges) -> None:
+        if not changes.topics and not changes.lost:
             return
         for listener in self._listeners:
-            news = found.topics & listener.topics
-            if found.lost or news:
+            news = changes.topics & listener.topics
+            if changes.lost or news:
                 listener.changed |= news
-                listener.reset |= found.lost
+                listener.reset |= changes.lost
                 listener.wake.set()
 
     async def _call(self, call: Callable[[], T]) -> T:

@@ -60,14 +60,14 @@ def explained_run(services: ApiServices, run_id: str, task: str | None = None) -
     Raises ObjectNotFoundError: there is no such run, or no such task.
     """
     try:
-        found = find_run_or_request(services, run_id)
+        found_run = find_run_or_request(services, run_id)
     except UnreadableRecordError as exc:
         unread = ReasonModel(about="run", why=f"the leader leaves it out, since its record is broken: {exc}")
         return explanation(run_id, "unreadable", [unread], MAX_REASONS)
-    if not isinstance(found, FoundRun):
-        reason = ReasonModel(about="run", why=_requested(services, found))
-        return explanation(run_id, found.state, [reason], MAX_REASONS)
-    run = found.run
+    if not isinstance(found_run, FoundRun):
+        reason = ReasonModel(about="run", why=_requested(services, found_run))
+        return explanation(run_id, found_run.state, [reason], MAX_REASONS)
+    run = found_run.run
     slots = {} if run.state.is_final else services.reader.slots(run.open_attempts())
     facts = cluster_facts(services)
     if task is None:
@@ -78,19 +78,21 @@ def explained_run(services: ApiServices, run_id: str, task: str | None = None) -
     return explanation(run.id, run.state, [explain_task(run, of, slots, facts)], MAX_REASONS)
 
 
-def _requested(services: ApiServices, found: RequestedRunModel) -> str:
+def _requested(services: ApiServices, request: RequestedRunModel) -> str:
     """Why a requested run does not exist yet."""
-    if found.state == "refused" or found.reason:
-        return found.reason
-    queued_as = found.command.command_id
+    if request.state == "refused" or request.reason:
+        return request.reason
+    queued_as = request.command.command_id
     queued = f"its start, command {queued_as}, waits"
     about = (
-        one for one in services.reader.commands() if getattr(one.command, "pipeline", None) == found.pipeline
+        queued
+        for queued in services.reader.commands()
+        if getattr(queued.command, "pipeline", None) == request.pipeline
     )
     if (aside := why_aside(cluster_facts(services).set_aside(), "command", queued_as)) is not None:
         return f"{queued}: {aside}"
-    before = sum(one.id < queued_as for one in about)
-    behind = f" behind {before} older commands of pipeline {found.pipeline}" if before else ""
+    before = sum(queued.id < queued_as for queued in about)
+    behind = f" behind {before} older commands of pipeline {request.pipeline}" if before else ""
     if services.health.leader() is None:
         return f"{queued}{behind}: no scheduler leads at the moment; it is decided once one does"
     return f"{queued}{behind} for the leader, which may have to fetch the release first"
@@ -118,23 +120,29 @@ def pipeline_view(services: ApiServices, record: PipelineRecord) -> PipelineView
     """Read the facts that the runs of a pipeline depend on."""
     reader, facts, name = services.reader, cluster_facts(services), record.name
     schedulers = reader.schedulers()
-    backfills = [one for one in reader.backfills() if one.pipeline == name and not one.state.is_over]
+    backfills = [
+        backfill
+        for backfill in reader.backfills()
+        if backfill.pipeline == name and not backfill.state.is_over
+    ]
     return PipelineView(
         now=facts.now,
         leader=facts.leader,
         quarantined=views.quarantined(schedulers).get(name),
         lacking={
-            one.id: [file.path for file in one.missing if file.pipeline == name]
-            for one in schedulers
-            if any(file.pipeline == name for file in one.missing)
+            scheduler.id: [file.path for file in scheduler.missing if file.pipeline == name]
+            for scheduler in schedulers
+            if any(file.pipeline == name for file in scheduler.missing)
         },
         parents=[other.name for other in reader.pipelines() if name in other.profile.children],
         queue=queue_view(services, name),
         why_run=partial(_live_run, services, facts),
-        backfills=[(one, explained(services, one).why or "") for one in backfills],
+        backfills=[(backfill, explained(services, backfill).why or "") for backfill in backfills],
         due=_due_view(services, record),
         set_aside=facts.set_aside(),
-        commands=[one for one in reader.commands() if getattr(one.command, "pipeline", None) == name],
+        commands=[
+            queued for queued in reader.commands() if getattr(queued.command, "pipeline", None) == name
+        ],
     )
 
 

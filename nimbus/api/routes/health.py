@@ -49,7 +49,7 @@ def router(services: ApiServices) -> APIRouter:
         ready = all(check.ok for check in checks if check.required)
         response.status_code = 200 if ready else 503
         # This path is open: it is answered without authentication even where tokens are required.
-        shown = checks if not services.gate.required else [replace(one, detail="") for one in checks]
+        shown = checks if not services.gate.required else [replace(check, detail="") for check in checks]
         rows = [CheckModel.model_validate(check) for check in shown]
         role = (await run_sync(services.health.info, limiter=threads)).role
         return ReadinessModel(ready=ready, role=role, checks=rows)

@@ -143,17 +143,17 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.get("/pools")
     def pools(paging: Paging) -> PoolsModel:
         """All pools: size, use by open attempts, and number of waiting ready tasks."""
-        page = paging.page(_pools(services), lambda one: (one.name,))
+        page = paging.page(_pools(services), lambda pool: (pool.name,))
         return PoolsModel(pools=page.rows, **page.rest)
 
     @routes.get("/pools/{name}")
     def pool(name: PipelineNameText, response: Response) -> PoolModel:
         """One pool."""
-        found = next((one for one in _pools(services) if one.name == name), None)
-        if found is None:
+        pool = next((pool for pool in _pools(services) if pool.name == name), None)
+        if pool is None:
             raise ObjectNotFoundError("unknown_pool", f"there is no pool {name}: see `nimbus pool list`.")
-        tag_with(response, of_pool(name, found.size))
-        return found
+        tag_with(response, of_pool(name, pool.size))
+        return pool
 
     @routes.put("/pools/{name}", **CONDITIONAL)
     async def set_pool(name: PipelineNameText, body: PoolBody, submit: Submit) -> CommandModel:
@@ -183,7 +183,7 @@ def _pools(services: ApiServices) -> list[PoolModel]:
     if not (sizes := services.reader.settings().pools):
         return []
     # A former leader may be registered, too. The report of a new leader is complete after it read the state.
-    leader = max(services.reader.schedulers(), key=lambda one: one.epoch or 0, default=None)
+    leader = max(services.reader.schedulers(), key=lambda scheduler: scheduler.epoch or 0, default=None)
     limits = _counted(services) if leader is None or leader.recovered_at is None else leader.report.limits
     return [
         PoolModel(name=name, size=size, used=limits.pools.get(name, 0), waiting=limits.waiting.get(name, 0))
@@ -219,7 +219,7 @@ def _add_shares_and_holds(routes: APIRouter, services: ApiServices) -> None:
     @routes.get("/holds")
     def holds() -> HoldsModel:
         """Holds: starts that wait, with who, when, why and until when."""
-        found, pipelines = services.reader.settings().holds, services.reader.pipelines()
+        holds, pipelines = services.reader.settings().holds, services.reader.pipelines()
         rows = [
             HoldModel.from_records(
                 hold,
@@ -227,7 +227,7 @@ def _add_shares_and_holds(routes: APIRouter, services: ApiServices) -> None:
                 pipelines=sum(hold.covers(record) for record in pipelines),
                 words=hold.words(name),
             )
-            for name, hold in sorted(found.items())
+            for name, hold in sorted(holds.items())
         ]
         return HoldsModel(holds=rows)
 

@@ -102,15 +102,15 @@ def show_next(path: str) -> Response:
     return RedirectResponse(local_path(path), 303, headers={"Cache-Control": "no-store"})
 
 
-def begin_session(done: Response, gate: AccessGate, found: Principal) -> Denial | None:
+def begin_session(done: Response, gate: AccessGate, principal: Principal) -> Denial | None:
     """Set a session for a principal on an answer, or return the refusal."""
     now = datetime.now(UTC)
-    begun = gate.begin_session(found, now)
+    begun = gate.begin_session(principal, now)
     if begun is None:
         return NOT_YET
     if len(begun) > MAX_BYTES:
         return TOO_LARGE
-    set_session(done, gate, begun, int((end_of(found, now) - now).total_seconds()))
+    set_session(done, gate, begun, int((end_of(principal, now) - now).total_seconds()))
     return None
 
 
@@ -159,11 +159,11 @@ def router(services: ApiServices) -> APIRouter:
         sent = _form(body) if is_form else _json(body)
         after, credentials = sent.get("next", HOME), f"Bearer {sent.get('token', '').strip()}"
         await prepare(services.provider, credentials)
-        found = who_sends(gate, request.scope, credentials)
-        if isinstance(found, Denial):
-            return login_page(after, found, provider=provider) if is_form else answer_to(found)
+        principal = who_sends(gate, request.scope, credentials)
+        if isinstance(principal, Denial):
+            return login_page(after, principal, provider=provider) if is_form else answer_to(principal)
         done = show_next(after) if is_form else Response(status_code=204)
-        refusal = begin_session(done, gate, found)
+        refusal = begin_session(done, gate, principal)
         return done if refusal is None else answer_to(refusal)
 
     @routes.post("/ui/logout")
@@ -180,20 +180,20 @@ def router(services: ApiServices) -> APIRouter:
 
 def _form(body: bytes) -> dict[str, str]:
     try:
-        found = parse_qs(body.decode(), max_num_fields=10)
+        fields = parse_qs(body.decode(), max_num_fields=10)
     except ValueError:
         return {}
-    return {name: values[-1] for name, values in found.items()}
+    return {name: values[-1] for name, values in fields.items()}
 
 
 def _json(body: bytes) -> dict[str, str]:
     try:
-        found = json.loads(body)
+        fields = json.loads(body)
     except (ValueError, RecursionError):
         return {}
     return (
-        {key: value for key, value in found.items() if isinstance(value, str)}
-        if isinstance(found, dict)
+        {key: value for key, value in fields.items() if isinstance(value, str)}
+        if isinstance(fields, dict)
         else {}
     )
 
@@ -231,8 +231,8 @@ def _add_provider(routes: APIRouter, services: ApiServices, provider: IdentityPr
         done = show_next(after)
         refusal: Denial | None = NOT_BEGUN
         if begun is not None:
-            found = await logins.found(request, begun)
-            refusal = found if isinstance(found, Denial) else begin_session(done, gate, found)
+            session = await logins.found(request, begun)
+            refusal = session if isinstance(session, Denial) else begin_session(done, gate, session)
         if refusal is not None:
             done = login_page(after, logins.noted(request, refusal), provider=True)
         set_cookie(done, logins.cookie, "", 0)

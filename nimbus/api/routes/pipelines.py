@@ -131,8 +131,10 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         """The catalog, by name."""
         bad = views.quarantined(services.reader.schedulers())
         only = Filter(tag=tag, owner=owner)
-        found = (one for one in services.reader.pipelines() if only.takes_pipeline(one))
-        page = paging.page((one for one in found if state in (None, one.state)), lambda one: (one.name,))
+        records = (record for record in services.reader.pipelines() if only.takes_pipeline(record))
+        page = paging.page(
+            (record for record in records if state in (None, record.state)), lambda record: (record.name,)
+        )
         return PipelinesModel(
             pipelines=[views.pipeline_summary(record, bad) for record in page.rows], **page.rest
         )
@@ -220,7 +222,7 @@ def _calendar(
         for interval in (*running, *_listed(index, DataInterval(start=begins, end=ends)))
         if interval not in dates and begins <= interval.end <= ends
     ]
-    wanted = sorted(dict.fromkeys((*dates, *others)), key=lambda one: (one.end, one.start))
+    wanted = sorted(dict.fromkeys((*dates, *others)), key=lambda date: (date.end, date.start))
     return IntervalsModel(
         pipeline=record.name,
         timezone=zone.key,
@@ -237,7 +239,7 @@ def _dates(schedule: Schedule, since: datetime | None, until: datetime, limit: i
 
 
 def _listed(index: IntervalIndex | None, span: DataInterval) -> list[DataInterval]:
-    return [] if index is None else [one.interval for one in index.overlapping(span)]
+    return [] if index is None else [row.interval for row in index.overlapping(span)]
 
 
 def _running(services: ApiServices, pipeline: PipelineName) -> dict[DataInterval, RunId]:
@@ -252,10 +254,10 @@ def _shown(
     for other, run in running.items():
         if other.start <= start and other.end >= end:
             return IntervalModel(start=start, end=end, state=IntervalState.RUNNING, run=run)
-    found = None if index is None else index.last(interval)
-    if found is not None:
-        state = IntervalState(found.outcome.value)
-        return IntervalModel(start=start, end=end, state=state, run=found.run, ended_at=found.at)
+    row = None if index is None else index.last(interval)
+    if row is not None:
+        state = IntervalState(row.outcome.value)
+        return IntervalModel(start=start, end=end, state=state, run=row.run, ended_at=row.at)
     known = index is not None and index.knows(interval)
     return IntervalModel(
         start=start, end=end, state=IntervalState.MISSING if known else IntervalState.UNKNOWN

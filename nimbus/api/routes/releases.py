@@ -174,7 +174,7 @@ def list_releases(services: ApiServices, name: str, paging: PageQuery) -> Releas
     """Releases in storage or in the catalog, last published first."""
     record = known_pipeline(services, name)
     published = _published(services, record.name)
-    at = {one.digest: one.at for one in reversed(published or ())}
+    at = {publication.digest: publication.at for publication in reversed(published or ())}
     digests = dict.fromkeys([*at, *filter(None, (record.published, record.release)), *record.pinned])
     rows = [_listed(record, digest, at.get(digest)) for digest in digests]
     page = paging.page(
@@ -191,7 +191,7 @@ def get_release(services: ApiServices, name: str, digest: ReleaseDigest) -> Rele
     release = ReleaseOf(record.name, digest)
     files = _files(services, release)
     published = _published(services, record.name) or ()
-    at = next((one.at for one in published if one.digest == digest), None)
+    at = next((publication.at for publication in published if publication.digest == digest), None)
     return ReleaseModel.from_records(
         _listed(record, release.digest, at),
         pipeline=record.name,
@@ -213,14 +213,14 @@ def diff_releases(
     StorageUnavailableError: a release is not on this disk.
     """
     record = known_pipeline(services, name)
-    before, after = (ReleaseOf(record.name, one) for one in (against, digest))
+    before, after = (ReleaseOf(record.name, change) for change in (against, digest))
     changed = changed_files(_files(services, before), _files(services, after))
     definition, why_none = _definition_changes(services, before, after)
     return ReleaseDiffModel(
         pipeline=record.name,
         before=before.digest,
         after=after.digest,
-        files=[_file_change(one) for one in changed[:MAX_FILES]],
+        files=[_file_change(file) for file in changed[:MAX_FILES]],
         files_changed=len(changed),
         definition=definition,
         definition_why_none=why_none,
@@ -239,14 +239,14 @@ def _listed(record: PipelineRecord, digest: ReleaseDigest, at: datetime | None) 
 
 
 def _files(services: ApiServices, release: ReleaseOf) -> Sequence[ReleaseFile]:
-    found = services.releases.files(release)
-    if found is None:
+    files = services.releases.files(release)
+    if files is None:
         raise ObjectNotFoundError(
             "unknown_release",
             f"pipeline {release.pipeline} has no release {release.digest[:12]} in storage: see "
             "`nimbus pipeline releases`.",
         )
-    return found
+    return files
 
 
 def _published(services: ApiServices, pipeline: PipelineName) -> Sequence[ReleasePublication] | None:
@@ -272,26 +272,28 @@ def _definition_changes(
     """The changed keys, or the reason why they are not known."""
     try:
         old, new = (
-            PipelineSpecModel.model_validate(services.definitions.definition(one)).model_dump(mode="json")
-            for one in (before, after)
+            PipelineSpecModel.model_validate(services.definitions.definition(release)).model_dump(mode="json")
+            for release in (before, after)
         )
     except (DefinitionNotHereError, RefusedError) as exc:
         return None, str(exc)
-    found = [
-        DefinitionChangeModel(key=one.key, about=one.about, change=one.verb, before=one.now, after=one.then)
-        for one in changes(old, new)
+    models = [
+        DefinitionChangeModel(
+            key=change.key, about=change.about, change=change.verb, before=change.now, after=change.then
+        )
+        for change in changes(old, new)
     ]
-    return found[:MAX_FILES], ""
+    return models[:MAX_FILES], ""
 
 
 def _named(changed: Sequence[FileChange], path: str, *, release: ReleaseOf) -> FileChange:
-    found = next((one for one in changed if one.path == path), None)
-    if found is None:
+    file = next((change for change in changed if change.path == path), None)
+    if file is None:
         raise ObjectNotFoundError(
             "unknown_file",
             f"{path[:200]!r} is the same in both releases of {release.pipeline}, or in neither.",
         )
-    return found
+    return file
 
 
 def _text(services: ApiServices, before: ReleaseOf, after: ReleaseOf, change: FileChange) -> TextDiffModel:

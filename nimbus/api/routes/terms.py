@@ -135,31 +135,31 @@ def known_terms(services: ApiServices, query: PageQuery) -> TermsPage:
             case _:
                 raise unknown_cursor()
     live = [term for term in services.reader.terms(2 * TERMS_KEPT) if term.epoch < before]
-    found, complete = live[: limit + 1], True
-    if len(found) <= limit and _may_be_in_history(found, before):
-        oldest = found[-1].epoch if found else before
+    terms, complete = live[: limit + 1], True
+    if len(terms) <= limit and _may_be_in_history(terms, before):
+        oldest = terms[-1].epoch if terms else before
         try:
-            found += services.history.terms(oldest, limit + 1 - len(found))
+            terms += services.history.terms(oldest, limit + 1 - len(terms))
         except NimbusError as exc:
             _log.warning("history_unavailable", error=str(exc))
             complete = False
-    more = len(found) > limit
-    shown = found[:limit]
-    page = ListPage(shown, encoded((shown[-1].epoch,)) if more else None, len(found))
+    more = len(terms) > limit
+    shown = terms[:limit]
+    page = ListPage(shown, encoded((shown[-1].epoch,)) if more else None, len(terms))
     return TermsPage(page, complete)
 
 
-def _may_be_in_history(found: list[Term], before: int) -> bool:
+def _may_be_in_history(terms: list[Term], before: int) -> bool:
     """True when earlier terms may be in history, so that storage is read only if needed."""
-    return found[-1].before is not None if found else before < _NEWEST
+    return terms[-1].before is not None if terms else before < _NEWEST
 
 
 def succession(services: ApiServices) -> SuccessionModel:
     """The failover if the leader died now."""
     reader, health = services.reader, services.health
-    registered = {one.id: one for one in reader.schedulers()}
+    registered = {scheduler.id: scheduler for scheduler in reader.schedulers()}
     leader = health.leader()
-    place = next((one for one in health.participants() if one.is_next), None)
+    place = next((participant for participant in health.participants() if participant.is_next), None)
     next_leader = None if place is None else _candidate(place, registered.get(place.id))
     timeout = services.session_timeout
     expected = None

@@ -142,8 +142,8 @@ def known_calendars(services: ApiServices) -> CalendarsModel:
     records = services.reader.pipelines()
     rows = [
         CalendarModel.from_records(
-            one, name=name, followed_by=sorted(record.name for record in followers(records, name))
+            calendar, name=name, followed_by=sorted(record.name for record in followers(records, name))
         )
-        for name, one in sorted(services.reader.settings().calendars.items())
+        for name, calendar in sorted(services.reader.settings().calendars.items())
     ]
     return CalendarsModel(calendars=rows)

@@ -74,8 +74,8 @@ class HookSecrets:
             now_s = self._elapsed_s()
             self._kept = {known: kept for known, kept in self._kept.items() if kept[0] > now_s}
             if name not in self._kept:
-                found = self._ask(name)
-                self._kept[name] = (self._elapsed_s() + KEPT_S, found)
+                answer = self._ask(name)
+                self._kept[name] = (self._elapsed_s() + KEPT_S, answer)
             secret = self._kept[name][1]
         finally:
             self._asking.release()

@@ -128,8 +128,8 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         """End a run: no new task starts, running tasks are stopped. A pending run does not begin."""
 
         def made() -> StopRun:
-            found = find_run_or_request(services, run_id)
-            is_pending = isinstance(found, RequestedRunModel) and found.state == "pending"
+            run = find_run_or_request(services, run_id)
+            is_pending = isinstance(run, RequestedRunModel) and run.state == "pending"
             stopped = run_id if is_pending else _live(services, run_id, "stop")
             return StopRun(run_id=stopped, reason=body.reason)
 

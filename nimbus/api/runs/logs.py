@@ -76,20 +76,20 @@ def _kept(
 ) -> tuple[bytes, dict[str, str]]:
     """A piece of an attempt's log, and the headers about it. `place`: run, task, attempt."""
     run_id, task, attempt = place
-    found = find_run(services, run_id)
-    number, state = known_attempt(found, task, attempt)
-    if (gone := purged_parts(services, found).get(RunPart.LOGS)) is not None:
-        raise ObjectNotFoundError("log_purged", f"logs of run {found.id} were {gone}.")
+    run = find_run(services, run_id)
+    number, state = known_attempt(run, task, attempt)
+    if (gone := purged_parts(services, run).get(RunPart.LOGS)) is not None:
+        raise ObjectNotFoundError("log_purged", f"logs of run {run.id} were {gone}.")
     # The state is read before the bytes, so that "ended, and no more bytes" is reliable.
-    data = services.logs.read(AttemptId(found.id, TaskName(task), number), offset, limit, kept)
-    unstored = "" if data or state == "open" else unstored_log(services, found, task, number)
+    data = services.logs.read(AttemptId(run.id, TaskName(task), number), offset, limit, kept)
+    unstored = "" if data or state == "open" else unstored_log(services, run, task, number)
     return data, {
         **({"X-Log-Unstored": unstored.encode("ascii", "replace").decode()} if unstored else {}),
         "X-Log-Offset": str(offset),
         "X-Log-End": str(offset + len(data)),
         "X-Attempt": str(number),
         "X-Attempt-State": state,
-        "X-Run-State": found.state.value,
+        "X-Run-State": run.state.value,
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-store",
     }
@@ -97,7 +97,9 @@ def _kept(
 
 def unstored_log(services: ApiServices, run: Run, task: str, number: int) -> str:
     """Why the log of an ended attempt may not be in storage; empty: its worker has stored all logs."""
-    ran_on = next((one.worker for one in run.tasks[TaskName(task)].attempts if one.number == number), None)
+    ran_on = next(
+        (attempt.worker for attempt in run.tasks[TaskName(task)].attempts if attempt.number == number), None
+    )
     workers = services.reader.workers() if ran_on is not None else ()
     told = next((worker.unstored_logs for worker in workers if worker.id == ran_on), "")
     told = " ".join(told.split())

@@ -103,11 +103,11 @@ def find_run(services: ApiServices, run_id: str) -> Run:
 
     Raises ObjectNotFoundError: there is none; the code distinguishes pending, refused and unknown runs.
     """
-    found = find_run_or_request(services, run_id)
-    if isinstance(found, FoundRun):
-        return found.run
-    why = found.reason or f"command {found.command.command_id} waits for a leader's decision"
-    raise ObjectNotFoundError(f"run_{found.state}", f"run {run_id} is not started: {why}")
+    run = find_run_or_request(services, run_id)
+    if isinstance(run, FoundRun):
+        return run.run
+    why = run.reason or f"command {run.command.command_id} waits for a leader's decision"
+    raise ObjectNotFoundError(f"run_{run.state}", f"run {run_id} is not started: {why}")
 
 
 def refuse_used_id(services: ApiServices, run_id: str) -> None:
@@ -171,9 +171,9 @@ def _part(
     if only.created.until is not None:
         newest = place_at(only.created.until, "")
         after = newest if after is None else max(after, newest)
-    found = services.reader.run_list()
+    listed = services.reader.run_list()
     past, edge, complete = _past_runs(services, only, pipelines, limit, after)
-    known: dict[str, ListedRun | Run] = {**past, **found}
+    known: dict[str, ListedRun | Run] = {**past, **listed}
     ahead = [
         run
         for run in known.values()
@@ -182,9 +182,9 @@ def _part(
         and (after is None or place(run) > after)
     ]
     # Beyond the part of history that was read, the runs between live runs are not known yet.
-    first = [one for one in _first_places(ahead, limit + 1) if edge is None or one <= edge]
-    shown = [RunId(one.id) for one in first[:limit]]
-    live = services.reader.runs(run for run in shown if run in found)
+    first = [place for place in _first_places(ahead, limit + 1) if edge is None or place <= edge]
+    shown = [RunId(place.id) for place in first[:limit]]
+    live = services.reader.runs(run for run in shown if run in listed)
     rows = ((live.get(run) or past.get(run), run not in live) for run in shown)
     return RunPage(
         rows=[(run, archived) for run, archived in rows if run is not None],
@@ -209,13 +209,15 @@ def last_success(services: ApiServices, run: Run) -> Run | None:
     Searches the runs in ZooKeeper, and history.
     """
     listed = services.reader.run_list().values()
-    near = [one for one in listed if one.pipeline == run.pipeline and one.state is RunState.SUCCEEDED]
-    before = (one for one in near if one.created_at < run.created_at)
-    newest = max(before, key=lambda one: (one.created_at, one.id), default=None)
-    found = [] if newest is None else list(services.reader.runs([newest.id]).values())
-    found += services.history.recent(run.pipeline, 1, place(run), state=RunState.SUCCEEDED).runs
-    fitting = (one for one in found if one.state is RunState.SUCCEEDED and one.created_at < run.created_at)
-    return max(fitting, key=lambda one: (one.created_at, one.id), default=None)
+    near = [other for other in listed if other.pipeline == run.pipeline and other.state is RunState.SUCCEEDED]
+    before = (other for other in near if other.created_at < run.created_at)
+    newest = max(before, key=lambda run: (run.created_at, run.id), default=None)
+    runs = [] if newest is None else list(services.reader.runs([newest.id]).values())
+    runs += services.history.recent(run.pipeline, 1, place(run), state=RunState.SUCCEEDED).runs
+    fitting = (
+        other for other in runs if other.state is RunState.SUCCEEDED and other.created_at < run.created_at
+    )
+    return max(fitting, key=lambda run: (run.created_at, run.id), default=None)
 
 
 def _past_runs(

@@ -199,10 +199,12 @@ class _Outputs:
         # A release that reuses an output perhaps does not publish it any more.
         source = self.run if made.run == self.run.id else find_run(self._services, made.run)
         for task in (*self.run.tasks.in_order(), *source.tasks.in_order()):
-            for one in task.spec.publishes:
+            for publication in task.spec.publishes:
                 grant = None
-                if made.task == (one.of or task.spec.name):
-                    grant = read_grant(one.dataset, reader.dataset(one.dataset), reader.pipeline)
+                if made.task == (publication.of or task.spec.name):
+                    grant = read_grant(
+                        publication.dataset, reader.dataset(publication.dataset), reader.pipeline
+                    )
                 if grant is not None:
                     grant.check_principal(principal())
 
@@ -223,9 +225,9 @@ class _Outputs:
         worker = self._workers.get(name)
         host = "an unknown host, because it is not registered now" if worker is None else worker.hostname
         beside = [
-            f"scheduler {one.id} on the same host (`--server {one.address}`)"
-            for one in self._services.reader.schedulers()
-            if worker is not None and one.host == worker.host and one.id != me
+            f"scheduler {scheduler.id} on the same host (`--server {scheduler.address}`)"
+            for scheduler in self._services.reader.schedulers()
+            if worker is not None and scheduler.host == worker.host and scheduler.id != me
         ]
         ask = " or ".join(beside) or "a scheduler that has that (`--server URL`)"
         return (
@@ -235,18 +237,18 @@ class _Outputs:
 
     def model(self, made: _Made, limit: int, after: str) -> OutputModel:
         """An output with its first files after a path, or why they cannot be read."""
-        uri, unreadable, found = None, "", Listing()
+        uri, unreadable, listing = None, "", Listing()
         worker = self._workers.get(made.attempt.worker)
         try:
             place = self.place(made)
-            found, uri = place.listed(made.reference, limit, after), place.uri(made.reference)
+            listing, uri = place.listed(made.reference, limit, after), place.uri(made.reference)
         except OutputsNotHereError as exc:
             unreadable = self.elsewhere(made, exc)
         except ObjectNotFoundError as exc:
             unreadable = str(exc)
         return OutputModel.from_records(
             made,
-            found,
+            listing,
             attempt=made.attempt.number,
             uri=uri,
             worker=made.attempt.worker,

@@ -108,7 +108,7 @@ def _plan(services: ApiServices, what: PurgeRuns) -> PurgePlanModel:
     used = _used(services)
     runs = list(islice(_candidates(services, what), MAX_PLANNED + 1))
     shown, going = [], set[RunId]()
-    for run in (one for one in runs[:MAX_PLANNED] if takes(what, one)):
+    for run in (run for run in runs[:MAX_PLANNED] if takes(what, run)):
         kept = why_kept(
             run,
             used,
@@ -127,18 +127,18 @@ def _used(services: ApiServices) -> Used:
     """Runs that the live state names. Only runs that read datasets, or have selected tasks, name others."""
     waiting = services.reader.commands()  # before runs, because commands become runs
     listed = services.reader.run_list()
-    readers = {one.name for one in services.reader.pipelines() if one.profile.reads}
+    readers = {record.name for record in services.reader.pipelines() if record.profile.reads}
     naming = [
         run.id
         for run in listed.values()
         if run.selected or (run.pipeline in readers and not run.state.is_final)
     ]
-    found = used_runs(
+    used = used_runs(
         waiting,
         read_in_parts(services.reader, naming),
         lambda run: services.reader.run(run) or services.history.read(run),
     )
-    return replace(found, there=frozenset(RunId(name) for name in listed))
+    return replace(used, there=frozenset(RunId(name) for name in listed))
 
 
 def _candidates(services: ApiServices, what: PurgeRuns) -> Iterator[Run]:

@@ -190,14 +190,14 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.get("/{run_id}/tasks/{task}/children")
     def children(run_id: RunIdText, task: str, paging: Paging) -> ChildrenListModel:
         """The items of a task of type `pipeline`, each with its last child run."""
-        found = find_run(services, run_id)
-        if (known := found.tasks.get(TaskName(task))) is None:
-            raise unknown_task(found, task)
+        run = find_run(services, run_id)
+        if (known := run.tasks.get(TaskName(task))) is None:
+            raise unknown_task(run, task)
         if known.spec.children is None:
             raise ObjectNotFoundError(
                 "no_children", f"task {task} of run {run_id} is of type {known.spec.kind}."
             )
-        page = paging.page(child_models(found, known), lambda one: (one.index,))
+        page = paging.page(child_models(run, known), lambda child: (child.index,))
         return ChildrenListModel(run_id=run_id, task=task, children=page.rows, **page.rest)
 
     @routes.get("/{run_id}/replay")

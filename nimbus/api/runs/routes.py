@@ -60,12 +60,12 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         cursor: CursorText = None,
     ) -> RunsModel:
         """Live runs and runs in history, newest first. A page may be short without being the last."""
-        found = list_runs(services, where.filter, limit=limit, after=run_place(decoded(cursor)))
+        runs = list_runs(services, where.filter, limit=limit, after=run_place(decoded(cursor)))
         return RunsModel(
-            runs=[run_summary(run, archived=archived) for run, archived in found.rows],
-            history_complete=found.complete,
-            next_cursor=None if found.next_after is None else encoded(found.next_after),
-            at_least=found.at_least,
+            runs=[run_summary(run, archived=archived) for run, archived in runs.rows],
+            history_complete=runs.complete,
+            next_cursor=None if runs.next_after is None else encoded(runs.next_after),
+            at_least=runs.at_least,
         )
 
     @routes.get("/{run_id}")
@@ -74,8 +74,8 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
         It can be read as soon as the start is answered: `pending` until a leader decides, or `refused`.
         """
-        found = find_run_or_request(services, run_id)
-        return shown_run(services, found) if isinstance(found, FoundRun) else found
+        run = find_run_or_request(services, run_id)
+        return shown_run(services, run) if isinstance(run, FoundRun) else run
 
     @routes.get("/{run_id}/reads")
     def reads(run_id: RunIdText) -> RunReadsModel:
@@ -106,15 +106,17 @@ def run_place(key: Key | None) -> RunPlace | None:
             raise unknown_cursor()
 
 
-def shown_run(services: ApiServices, found: FoundRun, only: Sequence[TaskRun] | None = None) -> RunModel:
+def shown_run(services: ApiServices, found_run: FoundRun, only: Sequence[TaskRun] | None = None) -> RunModel:
     """A run for the API, with the slots of open attempts. `only`: the tasks that it shows; None: all."""
-    run = found.run
+    run = found_run.run
     named = run.tasks if only is None else {task.spec.name for task in only}
-    opened = () if run.state.is_final else (one for one in run.open_attempts() if one.task in named)
+    opened = (
+        () if run.state.is_final else (attempt for attempt in run.open_attempts() if attempt.task in named)
+    )
     slots = services.reader.slots(opened)
     facts, servers = cluster_facts(services), services.spark_history
-    shown = run_model(run, slots, facts, servers, archived=found.archived, only=only)
-    gone = purged_parts(services, run) if found.archived else {}
+    shown = run_model(run, slots, facts, servers, archived=found_run.archived, only=only)
+    gone = purged_parts(services, run) if found_run.archived else {}
     parts = [PurgedPartModel.from_records(said, part=part) for part, said in gone.items()]
     note = if_available(lambda: services.history.note(run.id)) if run.state.is_final else None
     noted = None if note is None else RunNoteModel.from_records(note.what, note)
@@ -129,13 +131,13 @@ def purged_parts(services: ApiServices, run: Run) -> Mapping[RunPart, Said]:
 
 def list_results(services: ApiServices, run_id: str, task: str | None) -> ResultsModel:
     """Results of a run's tasks, of 500 at most, or of one task. Raises ObjectNotFoundError."""
-    found = find_run_or_request(services, run_id)
-    run = found.run if isinstance(found, FoundRun) else find_run(services, run_id)
+    found_run = find_run_or_request(services, run_id)
+    run = found_run.run if isinstance(found_run, FoundRun) else find_run(services, run_id)
     if task is not None and task not in run.tasks:
         raise unknown_task(run, task)
     names = [name for name, of in run.tasks.items() if has_result(of) and task in (None, name)]
     shown = names[:MAX_RESULTS]
-    if isinstance(found, FoundRun) and found.archived:
+    if isinstance(found_run, FoundRun) and found_run.archived:
         kept = services.history.given(run.id).results if shown else {}
         given = {name: kept[name] for name in shown if name in kept}
     else:

@@ -95,20 +95,20 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 
 def _ordered(services: ApiServices, body: ActOnSelectionBody) -> ActOnSelection:
-    found = selected(services, body)
+    selection = selected(services, body)
     if body.filter is not None and body.token is None:
         raise RefusedError("no_preview", "a filter needs the token of its preview.")
-    if body.token not in (None, found.token):
+    if body.token not in (None, selection.token):
         raise RefusedError(
             "selection_changed",
-            f"{found.count} {body.of} are selected now, and not those of the preview: nothing was done.",
+            f"{selection.count} {body.of} are selected now, and not those of the preview: nothing was done.",
         )
     return ActOnSelection(
         action=body.action,
         of=body.of,
-        targets={one.name: one.pipeline for one in found.targets}
+        targets={target.name: target.pipeline for target in selection.targets}
         if body.of == "runs"
-        else _releases(services, found.targets),
+        else _releases(services, selection.targets),
         reason=body.reason,
         scope=body.scope,
         same_release=body.release == "same",
@@ -117,7 +117,7 @@ def _ordered(services: ApiServices, body: ActOnSelectionBody) -> ActOnSelection:
 
 def _releases(services: ApiServices, targets: Iterable[SelectedModel]) -> dict[str, str]:
     records = {str(record.name): record for record in services.reader.pipelines()}
-    return {one.name: records[one.name].release or records[one.name].published for one in targets}
+    return {target.name: records[target.name].release or records[target.name].published for target in targets}
 
 
 def selected(services: ApiServices, body: SelectedBody) -> SelectionModel:
@@ -138,10 +138,10 @@ def selected(services: ApiServices, body: SelectedBody) -> SelectionModel:
         raise RefusedError(
             "bad_selection", f"filter: {named} is of runs: select pipelines by pipeline, tag and owner."
         )
-    found = _pipelines(services, body) if body.of == "pipelines" else _runs(services, body)
+    matches = _pipelines(services, body) if body.of == "pipelines" else _runs(services, body)
     targets: dict[str, SelectedModel] = {}
-    for one in found:
-        targets[one.name] = one
+    for target in matches:
+        targets[target.name] = target
         if len(targets) > body.limit:
             raise RefusedError(
                 "selection_too_large",
@@ -163,9 +163,9 @@ def selected(services: ApiServices, body: SelectedBody) -> SelectionModel:
     )
 
 
-def _check_fit(names: Iterable[str], found: Mapping[str, str | None]) -> None:
+def _check_fit(names: Iterable[str], targets: Mapping[str, str | None]) -> None:
     """Raise RefusedError if named things are unknown, or do not fit. `found`: why each does not fit."""
-    misfits = [(name, found.get(name, "is not known")) for name in names]
+    misfits = [(name, targets.get(name, "is not known")) for name in names]
     bad = [f"{name} {why}" for name, why in misfits if why is not None]
     if bad:
         more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
@@ -184,21 +184,21 @@ def _pipelines(services: ApiServices, body: SelectedBody) -> Iterator[SelectedMo
     if body.filter is None:
         _check_fit(body.names, {record.name: why_not(record) for record in records})
     only = None if body.filter is None else body.filter.filter
-    for one in records:
-        takes = str(one.name) in body.names if only is None else only.takes_pipeline(one)
-        if takes and why_not(one) is None:
-            yield SelectedModel(name=one.name, pipeline=one.name, state=one.state.value)
+    for entry in records:
+        takes = str(entry.name) in body.names if only is None else only.takes_pipeline(entry)
+        if takes and why_not(entry) is None:
+            yield SelectedModel(name=entry.name, pipeline=entry.name, state=entry.state.value)
 
 
 def _runs(services: ApiServices, body: SelectedBody) -> Iterator[SelectedModel]:
     if body.filter is None:
         live = services.reader.run_list()
         known = [live.get(name) or services.history.read(name) for name in body.names]
-        found: Iterable[Run | ListedRun] = [run for run in known if run is not None]
-        _check_fit(body.names, {run.id: _why_not(body, run) for run in found})
+        runs: Iterable[Run | ListedRun] = [run for run in known if run is not None]
+        _check_fit(body.names, {run.id: _why_not(body, run) for run in runs})
     else:
-        found = (_ended if body.action == "rerun" else _live)(services, body.filter.filter)
-    for run in found:
+        runs = (_ended if body.action == "rerun" else _live)(services, body.filter.filter)
+    for run in runs:
         if _why_not(body, run) is None:
             yield SelectedModel(name=run.id, pipeline=run.pipeline, state=run.state.value)
 
@@ -223,19 +223,19 @@ def _live(services: ApiServices, only: Filter) -> Iterable[Run]:
         and only.takes_listed(run)
     ]
     listed.sort(key=lambda run: (run.created_at, run.id))
-    return (run for run in read_in_parts(services.reader, [one.id for one in listed]) if only.takes_run(run))
+    return (run for run in read_in_parts(services.reader, [run.id for run in listed]) if only.takes_run(run))
 
 
 def _ended(services: ApiServices, only: Filter) -> Iterable[Run]:
     """Ended runs, oldest first. Raises RefusedError if too many must be read, or history is away."""
-    found: list[Run] = []
+    runs: list[Run] = []
     after = None
     for _ in range(MAX_LISTED):
         page = list_runs(services, only, limit=MAX_RUNS, after=after)
         if not page.complete:
             raise RefusedError("history_unavailable", "history does not answer: old runs are not known.")
-        found += (run for run, _ in page.rows if run.state.is_final)
-        if page.next_after is None or len(found) > MAX_SELECTED:
-            return found[::-1]
+        runs += (run for run, _ in page.rows if run.state.is_final)
+        if page.next_after is None or len(runs) > MAX_SELECTED:
+            return runs[::-1]
         after = page.next_after
     raise RefusedError("selection_too_large", "too many runs must be searched: give a pipeline, or dates.")

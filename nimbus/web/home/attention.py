@@ -79,31 +79,36 @@ def _election(facts: Facts) -> Iterator[Notice]:
         yield Notice("No scheduler leads: nothing starts until one does.", "election")
         return
     if not any(
-        one.ready and not one.is_leader and one.queue_position is not None for one in facts.participants
+        participant.ready and not participant.is_leader and participant.queue_position is not None
+        for participant in facts.participants
     ):
         yield Notice(f"No scheduler is ready to succeed {leader.id}.", "election")
 
 
 def _disks(facts: Facts) -> Iterator[Notice]:
     full = (
-        one for one in facts.participants if one.registered and 0 < one.disk_free_bytes < LEAST_DISK_BYTES
+        participant
+        for participant in facts.participants
+        if participant.registered and 0 < participant.disk_free_bytes < LEAST_DISK_BYTES
     )
-    for one in islice(full, MOST):
-        left = format_size(one.disk_free_bytes)
-        yield Notice(f"The disk of scheduler {one.id} has {left} left.", "election")
+    for participant in islice(full, MOST):
+        left = format_size(participant.disk_free_bytes)
+        yield Notice(f"The disk of scheduler {participant.id} has {left} left.", "election")
 
 
 def _workers(facts: Facts) -> Iterator[Notice]:
     if not facts.workers:
         yield Notice("No worker is registered: no task starts.", "workers")
-    elif all(one.draining or one.cordoned is not None or one.lacks for one in facts.workers):
+    elif all(worker.draining or worker.cordoned is not None or worker.lacks for worker in facts.workers):
         yield Notice("No worker takes new tasks: all drain, are cordoned, or lack room.", "workers")
-    for one in islice((one for one in facts.workers if one.lacks), MOST):
-        yield Notice(f"The host of worker {one.id} lacks {one.lacks}.", "workers")
-    for one in islice((one for one in facts.workers if one.unstored_logs), MOST):
-        yield Notice(f"Logs of worker {one.id}: {one.unstored_logs}", "workers")
-    for one in islice((one for one in facts.workers if one.refusals), MOST):
-        yield Notice(f"Worker {one.id} did not start its last {counted(one.refusals, 'attempt')}.", "workers")
+    for worker in islice((each for each in facts.workers if each.lacks), MOST):
+        yield Notice(f"The host of worker {worker.id} lacks {worker.lacks}.", "workers")
+    for worker in islice((each for each in facts.workers if each.unstored_logs), MOST):
+        yield Notice(f"Logs of worker {worker.id}: {worker.unstored_logs}", "workers")
+    for worker in islice((each for each in facts.workers if each.refusals), MOST):
+        yield Notice(
+            f"Worker {worker.id} did not start its last {counted(worker.refusals, 'attempt')}.", "workers"
+        )
 
 
 def _pipelines(facts: Facts) -> Iterator[Notice]:
@@ -135,12 +140,12 @@ def _datasets(facts: Facts) -> Iterator[Notice]:
 
 
 def _backfills(facts: Facts) -> Iterator[Notice]:
-    paused = (one for one in facts.backfills if one.state is BackfillState.PAUSED)
-    for one in islice(paused, MOST):
+    paused = (backfill for backfill in facts.backfills if backfill.state is BackfillState.PAUSED)
+    for backfill in islice(paused, MOST):
         yield Notice(
-            f"Backfill {one.id} of pipeline {one.pipeline} is paused",
-            f"backfills/{segment(one.id)}",
-            cause=one.reason,
+            f"Backfill {backfill.id} of pipeline {backfill.pipeline} is paused",
+            f"backfills/{segment(backfill.id)}",
+            cause=backfill.reason,
         )
 
 
@@ -161,14 +166,14 @@ def failing_pipelines(runs: Iterable[ListedRun], now: datetime) -> list[Failing]
     for run in runs:
         if run.state.is_final and (run.finished_at or run.created_at) > now - timedelta(days=1):
             ended.setdefault(run.pipeline, []).append(run)
-    found = []
+    failing = []
     for of in ended.values():
         failed = [run for run in of if run.state is RunState.FAILED]
         if failed:
             later = of[: of.index(failed[0])]
             recovered = any(run.state is RunState.SUCCEEDED and run.backfill is None for run in later)
-            found.append(Failing(failed[0], len(failed), len(of), recovered))
-    return sorted(found, key=lambda one: one.recovered)
+            failing.append(Failing(failed[0], len(failed), len(of), recovered))
+    return sorted(failing, key=lambda pipeline: pipeline.recovered)
 
 
 def why_failed(run: Run) -> str:
@@ -183,9 +188,12 @@ def why_failed(run: Run) -> str:
 
 
 def _runs(facts: Facts) -> Iterator[Notice]:
-    for one in facts.failing[:MOST]:
-        run, many = one.newest, f" in {one.failed} of {counted(one.ended, 'run')}" if one.ended > 1 else ""
-        since = ", and has succeeded since" if one.recovered else ""
+    for pipeline in facts.failing[:MOST]:
+        run, many = (
+            pipeline.newest,
+            f" in {pipeline.failed} of {counted(pipeline.ended, 'run')}" if pipeline.ended > 1 else "",
+        )
+        since = ", and has succeeded since" if pipeline.recovered else ""
         yield Notice(
             f"Pipeline {run.pipeline} failed{many}{since}",
             f"runs/{segment(run.id)}",

@@ -80,11 +80,11 @@ class Day:
     def _past(self, now: datetime, limit: int, state: RunState | None) -> tuple[list[Run], datetime]:
         """Runs of history, and since when they are all; none while storage does not answer."""
         self._looked_far = now if state is None else self._looked_far
-        found = if_available(lambda: self._history.recent(None, limit, state=state, since=now - DAY))
-        if found is None:
+        page = if_available(lambda: self._history.recent(None, limit, state=state, since=now - DAY))
+        if page is None:
             return [], now - timedelta(hours=1)
-        oldest = min((run.created_at for run in found.runs), default=now)
-        return list(found.runs), now - DAY if found.more_after is None else oldest
+        oldest = min((run.created_at for run in page.runs), default=now)
+        return list(page.runs), now - DAY if page.more_after is None else oldest
 
     def _keep(self, now: datetime, runs: Iterable[Run]) -> None:
         finished, failed = dict(self.finished), dict(self.failed)
@@ -126,4 +126,4 @@ class Day:
 
 def _spans(run: Run) -> Spans:
     """When attempts were open."""
-    return [(one.opened_at, one.ended_at) for task in run.tasks.values() for one in task.attempts]
+    return [(attempt.opened_at, attempt.ended_at) for task in run.tasks.values() for attempt in task.attempts]

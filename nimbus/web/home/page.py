@@ -66,7 +66,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "participants": participants.participants,
             "backfills": [
                 (state.value, count)
-                for state, count in sorted(Counter(one.state for one in facts.backfills).items())
+                for state, count in sorted(Counter(backfill.state for backfill in facts.backfills).items())
                 if not state.is_over
             ],
             "hours": int(hours),
@@ -81,21 +81,21 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
 
 def _late_from(services: ApiServices, pipelines: Iterable[PipelineRecord]) -> dict[DatasetName, datetime]:
     """When datasets become late, of as many as one page reads."""
-    active = (one for one in pipelines if one.state is not PipelineState.INACTIVE)
-    watchers = by_dataset((one, one.profile.fresh) for one in active)
+    active = (record for record in pipelines if record.state is not PipelineState.INACTIVE)
+    watchers = by_dataset((record, record.profile.fresh) for record in active)
     names = sorted(watchers)[:_FRESH]
     known = services.reader.datasets(names)
-    found = {name: first_late_from(watchers[name], name, newest_data(known.get(name))) for name in names}
-    return {name: at for name, at in found.items() if at is not None}
+    times = {name: first_late_from(watchers[name], name, newest_data(known.get(name))) for name in names}
+    return {name: at for name, at in times.items() if at is not None}
 
 
 def _causes(services: ApiServices, day: Day, failing: Sequence[Failing]) -> dict[str, str]:
     """Why these runs failed, by run: the first task that did."""
-    wanted = [one.newest.id for one in failing[:MOST]]
+    wanted = [pipeline.newest.id for pipeline in failing[:MOST]]
     known = [day.failed[run] for run in wanted if run in day.failed]
     others = services.reader.runs(run for run in wanted if run not in day.failed)
-    found = [*cast("SeenReader", services.reader).shown(known), *others.values()]
-    return {run.id: why_failed(run) for run in found}
+    runs = [*cast("SeenReader", services.reader).shown(known), *others.values()]
+    return {run.id: why_failed(run) for run in runs}
 
 
 def _timeline(

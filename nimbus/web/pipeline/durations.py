@@ -55,8 +55,8 @@ def compare(run: Run, earlier: Run) -> Comparison:
     return Comparison(
         now_s=run_seconds(run),
         then_s=run_seconds(earlier),
-        parameters=tuple(one for one in parameters if one[1] != one[2]),
-        tasks=tuple(sorted(tasks, key=lambda one: (-abs(one.change_s), one.name))),
+        parameters=tuple(parameter for parameter in parameters if parameter[1] != parameter[2]),
+        tasks=tuple(sorted(tasks, key=lambda comparison: (-abs(comparison.change_s), comparison.name))),
     )
 
 
@@ -90,12 +90,16 @@ class Durations:
 
 def durations(past: Past) -> tuple[Durations | None, list[Durations]]:
     """Durations of the runs, and of each task that ever succeeded, longest first."""
-    whole = _of("", ((one, one.whole) for one in past.columns))
+    whole = _of("", ((column, column.whole) for column in past.columns))
     of_tasks = (
-        _of(name, ((one, one.tasks[name]) for one in past.columns if name in one.tasks)) for name in past.rows
+        _of(name, ((column, column.tasks[name]) for column in past.columns if name in column.tasks))
+        for name in past.rows
     )
-    found = sorted((one for one in of_tasks if one is not None), key=lambda one: (-one.median_s, one.name))
-    return whole, found
+    durations = sorted(
+        (duration for duration in of_tasks if duration is not None),
+        key=lambda duration: (-duration.median_s, duration.name),
+    )
+    return whole, durations
 
 
 def _of(name: str, cells: Iterable[tuple[Column, Cell]]) -> Durations | None:

@@ -35,7 +35,7 @@ def upcoming(record: PipelineRecord, now: datetime) -> datetime | None:
 
 
 def _next(record: PipelineRecord, now: datetime) -> datetime | None:
-    nexts = (next_fire(one, record.fires_after(one, now)) for one in record.profile.schedules)
+    nexts = (next_fire(schedule, record.fires_after(schedule, now)) for schedule in record.profile.schedules)
     return min(filter(None, nexts), default=None)
 
 
@@ -43,7 +43,9 @@ def following(record: PipelineRecord, now: datetime, count: int) -> list[datetim
     """The next fire times of one pipeline."""
     if not record.is_scheduled:
         return []
-    fires = (fires_after(one, record.fires_after(one, now)) for one in record.profile.schedules)
+    fires = (
+        fires_after(schedule, record.fires_after(schedule, now)) for schedule in record.profile.schedules
+    )
     return list(islice(merge(*fires), count))
 
 
@@ -63,14 +65,14 @@ def foresee(
 ) -> list[Foreseen]:
     """Previews of the actions that the page offers now. `runs`: live, or ended lately."""
     live = [run for run in runs if not run.state.is_final]
-    found = [Foreseen("Start", tuple(_start(record, live, status)))] if record.release else []
+    lines = [Foreseen("Start", tuple(_start(record, live, status)))] if record.release else []
     if record.state is PipelineState.ACTIVE:
-        found.append(Foreseen("Pause", (_pause(record, live),)))
+        lines.append(Foreseen("Pause", (_pause(record, live),)))
         if late := tuple(_late(record, now)):
-            found.append(Foreseen("The schedule", late))
+            lines.append(Foreseen("The schedule", late))
     if record.state is PipelineState.PAUSED:
-        found.append(Foreseen("Resume", tuple(_resume(record, now))))
-    return found
+        lines.append(Foreseen("Resume", tuple(_resume(record, now))))
+    return lines
 
 
 def _start(record: PipelineRecord, live: Sequence[ListedRun], status: StatusModel) -> Iterator[str]:

@@ -67,10 +67,10 @@ def mark(state: str, x: int, y: int) -> str:
 
 def paths(boxes: Iterable[tuple[str, str]]) -> Markup:
     """One path for each state, with all its boxes."""
-    found: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = {}
     for state, box in boxes:
-        found.setdefault(state, []).append(box)
-    return Markup("").join(_PATH.format(state, "".join(of)) for state, of in sorted(found.items()))
+        paths.setdefault(state, []).append(box)
+    return Markup("").join(_PATH.format(state, "".join(of)) for state, of in sorted(paths.items()))
 
 
 def drawing(name: str, size: tuple[int, int], said: str, *parts: Markup, role: str = "group") -> Markup:
@@ -123,37 +123,39 @@ def grid(
     left = min(_LABEL, max(_NARROWEST, 8 + _LETTER * max(map(len, rows), default=0)))
     width, height = left + wide * len(columns) + 2, top + _CELL * len(rows)
     boxes, letters, links = [], [], []
-    longest = max((one.whole.took_s or 0 for one in columns), default=0) or 1.0
+    longest = max((column.whole.took_s or 0 for column in columns), default=0) or 1.0
     day = ""
-    for number, one in enumerate(columns):
+    for number, column in enumerate(columns):
         x = left + wide * number + (wide - _CELL) // 2
-        boxes.append((one.state, mark(one.state, x, _BARS + _LETTERS)))
-        if one.whole.took_s is not None:
-            high = max(round((_BARS - 4) * one.whole.took_s / longest), 1)
-            boxes.append((f"bar {one.state}", f"M{x + 6} {_BARS}v-{high}"))
+        boxes.append((column.state, mark(column.state, x, _BARS + _LETTERS)))
+        if column.whole.took_s is not None:
+            high = max(round((_BARS - 4) * column.whole.took_s / longest), 1)
+            boxes.append((f"bar {column.state}", f"M{x + 6} {_BARS}v-{high}"))
         for y, task in enumerate(rows):
-            if (cell := one.tasks.get(task)) is not None:
+            if (cell := column.tasks.get(task)) is not None:
                 boxes.append((cell.state, mark(cell.state, x, top + _CELL * y)))
-        kind, called = ("", "scheduled") if one.cause is None else KINDS.get(one.cause, ("", "scheduled"))
+        kind, called = (
+            ("", "scheduled") if column.cause is None else KINDS.get(column.cause, ("", "scheduled"))
+        )
         if kind:
             letters.append(_SMALL.format(x=x + 2, y=_BARS + 11, turned="", text=kind))
-        date = times.date_text(one.date)
+        date = times.date_text(column.date)
         text = date[11:16] if date[:10] == day and len(date) > 10 else date[5:10]
         day = date[:10]
         turned = Markup(' transform="rotate(90 {} {})"').format(x + 2, height + 6)
         letters.append(_SMALL.format(x=x + 2, y=height + 6, turned=turned, text=text))
-        took = "" if one.whole.took_s is None else f", {format_span(one.whole.took_s)}"
-        again = f", {counted(one.earlier, 'earlier run')} for this date" if one.earlier else ""
+        took = "" if column.whole.took_s is None else f", {format_span(column.whole.took_s)}"
+        again = f", {counted(column.earlier, 'earlier run')} for this date" if column.earlier else ""
         run = (
-            f"Run {one.run}, {one.state}{took}, {called}"
-            if one.run
+            f"Run {column.run}, {column.state}{took}, {called}"
+            if column.run
             else "No run"
-            if one.state == "missing"
-            else one.state
+            if column.state == "missing"
+            else column.state
         )
         box = {"at": (left + wide * number, 2), "size": (wide - _CELL + _BOX, height - 2)}
-        is_here = one.run is not None and one.run == here
-        links.append(linked(href(one), f"{run}, {date}{again}", **box, is_here=is_here))
+        is_here = column.run is not None and column.run == here
+        links.append(linked(href(column), f"{run}, {date}{again}", **box, is_here=is_here))
     scale = [
         level("scale", format_span(longest * share), left - 4, width, y, below=10)
         for y, share in ((4, 1), (4 + (_BARS - 4) // 2, 0.5))
@@ -216,7 +218,7 @@ def calendar(
 
 def _layout(dates: Sequence[datetime]) -> tuple[Callable[[datetime], str], Callable[[datetime, int], int]]:
     """Functions for the row and the column of a date. The column may depend on the count in the row."""
-    step = min((abs(two - one) for one, two in pairwise(dates)), default=timedelta(1))
+    step = min((abs(two - first) for first, two in pairwise(dates)), default=timedelta(1))
     if step < timedelta(hours=23):  # 23: the day on which summer time begins
         return (lambda date: f"{date:%Y-%m-%d}"), (lambda _, count: count)
     if step < timedelta(days=28):

@@ -85,9 +85,13 @@ class Past:
 
     def failed(self, task: TaskName | None = None) -> tuple[int, int, Column | None]:
         """How many of the last runs failed, of how many that ended, and the first of the failed ones."""
-        cells = [(one, one.whole if task is None else one.tasks.get(task)) for one in self.columns]
-        ended = [(one, cell.state) for one, cell in cells if cell and cell.state in ("succeeded", "failed")]
-        bad = [one for one, state in ended if state == "failed"]
+        cells = [
+            (column, column.whole if task is None else column.tasks.get(task)) for column in self.columns
+        ]
+        ended = [
+            (column, cell.state) for column, cell in cells if cell and cell.state in ("succeeded", "failed")
+        ]
+        bad = [column for column, state in ended if state == "failed"]
         return len(bad), len(ended), bad[0] if bad else None
 
 
@@ -113,13 +117,13 @@ class PastRuns:
 
         `defined`: tasks that are rows in any case; `task`: a task that is a row although there are too many.
         """
-        listed = [one for one in services.reader.run_list().values() if one.pipeline == pipeline]
+        listed = [run for run in services.reader.run_list().values() if run.pipeline == pipeline]
         place = (pipeline, most, tuple(defined), task)
-        newest = frozenset((one.id, one.state) for one in listed)
+        newest = frozenset((run.id, run.state) for run in listed)
         with self._lock:
             known, past = self._kept.get(place, (None, None))
         if past is None or known != newest or not past.complete:
-            live = [one for one in listed if not one.state.is_final]
+            live = [run for run in listed if not run.state.is_final]
             past = _read(services, PipelineName(pipeline), most, defined, task, live)
             with self._lock:
                 self._kept[place] = newest, past
@@ -127,14 +131,14 @@ class PastRuns:
                 while len(self._kept) > _KEPT:
                     self._kept.popitem(last=False)
             return past
-        open_runs = {one.id for one in listed if not one.state.is_final}
-        found = services.reader.runs(
-            [one.run for one in (*past.older, *past.columns) if one.run in open_runs]
+        open_runs = {run.id for run in listed if not run.state.is_final}
+        runs = services.reader.runs(
+            [column.run for column in (*past.older, *past.columns) if column.run in open_runs]
         )
-        fresh = {name: _column(run, past.rows) for name, run in found.items()}
+        fresh = {name: _column(run, past.rows) for name, run in runs.items()}
 
         def now(columns: Iterable[Column]) -> tuple[Column, ...]:
-            return tuple(fresh.get(one.run or RunId(""), one) for one in columns)
+            return tuple(fresh.get(column.run or RunId(""), column) for column in columns)
 
         return replace(past, columns=now(past.columns), older=now(past.older))
 
@@ -150,8 +154,8 @@ def _read(
     record = services.reader.pipeline(pipeline)
     tasks = 1 if record is None else max(record.profile.tasks, 1)
     limit = max(_FEWEST, min(most, _LARGEST // tasks))
-    found = list_runs(services, Filter(pipeline=pipeline), limit=limit)
-    runs = [run for run, _ in reversed(found.rows)]
+    page = list_runs(services, Filter(pipeline=pipeline), limit=limit)
+    runs = [run for run, _ in reversed(page.rows)]
     # In order of dependence, then the tasks that only the definition or earlier runs have.
     ordered = [task.spec.name for run in runs[-1:] for task in in_order(run)]
     names = list(
@@ -162,13 +166,13 @@ def _read(
         rows[-1] = TaskName(task)
     known = {run.id for run in runs}
     most = max(_FEWEST, min(_OLDER, _LARGEST // tasks))
-    newest = nlargest(most, (one for one in live if one.id not in known), key=attrgetter("created_at"))
-    others = services.reader.runs(one.id for one in reversed(newest)).values()
+    newest = nlargest(most, (run for run in live if run.id not in known), key=attrgetter("created_at"))
+    others = services.reader.runs(run.id for run in reversed(newest)).values()
     return Past(
         tuple(_column(run, rows) for run in runs),
         tuple(rows),
         len(names) - len(rows),
-        found.complete,
+        page.complete,
         tuple(_column(run, rows) for run in others),
     )
 
@@ -208,14 +212,14 @@ def by_date(
     `columns`: in the order of their creation; `record`: without a schedule, only intervals of one length tell
     which dates are missing; `index`: how older runs ended.
     """
-    found: dict[datetime, Column] = {}
-    for one in columns:
-        before = found.get(one.date)
-        found[one.date] = one if before is None else replace(one, earlier=before.earlier + 1)
+    by_dates: dict[datetime, Column] = {}
+    for column in columns:
+        before = by_dates.get(column.date)
+        by_dates[column.date] = column if before is None else replace(column, earlier=before.earlier + 1)
     for date, known in expected(record, index, now, most).items():
-        if known is not None and date not in found:
-            found[date] = known
-    return sorted(found.values(), key=lambda one: one.date)[-most:]
+        if known is not None and date not in by_dates:
+            by_dates[date] = known
+    return sorted(by_dates.values(), key=lambda column: column.date)[-most:]
 
 
 def expected(
@@ -231,13 +235,13 @@ def expected(
     first = ended[0].interval.end if ended else now
     schedule = record.profile.schedule
     if schedule is None:
-        lengths = {one.interval.end - one.interval.start for one in ended if one.run is not None}
-        ends = [one.interval.end for one in ended if one.run is not None]
+        lengths = {row.interval.end - row.interval.start for row in ended if row.run is not None}
+        ends = [row.interval.end for row in ended if row.run is not None]
         intervals: Sequence[DataInterval] = _regular(ends, lengths.pop(), most) if len(lengths) == 1 else ()
     else:
         until = min(record.position_of(schedule) or now, now) if record.is_scheduled else now
         intervals = intervals_of(schedule, last_dates(schedule, until, most))
-    return {one.end: _known(index, one) for one in intervals if one.end >= first}
+    return {interval.end: _known(index, interval) for interval in intervals if interval.end >= first}
 
 
 def _regular(ends: Sequence[datetime], every: timedelta, most: int) -> list[DataInterval]:
@@ -261,9 +265,9 @@ def missing(columns: Iterable[Column]) -> list[tuple[datetime, datetime, int]]:
     """Ranges of dates without a run: first, last and how many."""
     ranges: list[tuple[datetime, datetime, int]] = []
     is_open = False
-    for one in columns:
-        if one.state == _MISSING:
-            first, _, count = ranges.pop() if is_open else (one.date, one.date, 0)
-            ranges.append((first, one.date, count + 1))
-        is_open = one.state == _MISSING
+    for column in columns:
+        if column.state == _MISSING:
+            first, _, count = ranges.pop() if is_open else (column.date, column.date, 0)
+            ranges.append((first, column.date, count + 1))
+        is_open = column.state == _MISSING
     return ranges

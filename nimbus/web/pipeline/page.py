@@ -102,12 +102,12 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         order: ListOrder[PipelineRecord] = ListOrder.of(
             sort,
             "name",
-            name=lambda one: (one.name,),
-            state=lambda one: (one.name not in bad, one.state.value, one.name),
-            success=lambda one: (ended(one.name), one.name),
-            next=lambda one: (seconds(upcoming(one, now), _NEVER_S), one.name),
-            tasks=lambda one: (one.profile.tasks, one.name),
-            owner=lambda one: (one.owner or _NOBODY, one.name),
+            name=lambda record: (record.name,),
+            state=lambda record: (record.name not in bad, record.state.value, record.name),
+            success=lambda record: (ended(record.name), record.name),
+            next=lambda record: (seconds(upcoming(record, now), _NEVER_S), record.name),
+            tasks=lambda record: (record.profile.tasks, record.name),
+            owner=lambda record: (record.owner or _NOBODY, record.name),
         )
         page = PageQuery(_PIPELINES, cursor).page(records, order.key, newest_first=order.newest_first)
         shown = {
@@ -163,11 +163,11 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "fires": following(record, now, _FIRES),
             "fields": fields(spec.parameters, values) if spec else None,
             "given": given,
-            "earlier": [one.run for one in columns[::-1][:_TICKS]],
+            "earlier": [column.run for column in columns[::-1][:_TICKS]],
             "foreseen": foresee(record, of_it, cluster_status(services), now),
             "view": asked.view,
             "newest": next(
-                (one.state for one in columns[::-1] if one.cause is not RunCause.BACKFILL), None
+                (column.state for column in columns[::-1] if column.cause is not RunCause.BACKFILL), None
             ),  # a backfill is about other dates
             "failed": failed_said(past, times),
             "runs": len(columns),
@@ -187,11 +187,11 @@ def _last_success(runs: Iterable[ListedRun]) -> datetime | None:
 
 def _by_pipeline(runs: Iterable[ListedRun]) -> dict[str, list[ListedRun]]:
     """The last runs of each pipeline, oldest first."""
-    found: defaultdict[str, list[ListedRun]] = defaultdict(list)
+    grouped: defaultdict[str, list[ListedRun]] = defaultdict(list)
     for run in runs:
-        found[run.pipeline].append(run)
+        grouped[run.pipeline].append(run)
     newest = {
-        name: nlargest(_TICKS, of, key=lambda run: (run.created_at, run.id)) for name, of in found.items()
+        name: nlargest(_TICKS, of, key=lambda run: (run.created_at, run.id)) for name, of in grouped.items()
     }
     return {name: of[::-1] for name, of in newest.items()}
 
@@ -211,12 +211,12 @@ def _filter(
 
 def _releases(record: PipelineRecord) -> dict[ReleaseDigest, str]:
     """The releases in the catalog, each with its role."""
-    found = dict.fromkeys(record.pinned, "used by a backfill") | {record.published: "the newest"}
+    releases = dict.fromkeys(record.pinned, "used by a backfill") | {record.published: "the newest"}
     if record.release is None:
-        return found
+        return releases
     is_newest = record.release == record.published
     return {record.release: "active, the newest" if is_newest else "active"} | {
-        digest: said for digest, said in found.items() if digest != record.release
+        digest: said for digest, said in releases.items() if digest != record.release
     }
 
 
@@ -230,9 +230,9 @@ def _run_of(services: ApiServices, name: str, run_id: str) -> Run:
 
 def _backfills(services: ApiServices, name: str) -> list[BackfillModel]:
     """The newest backfills of a pipeline."""
-    of_it = (one for one in services.reader.backfills() if one.pipeline == name)
-    newest = nlargest(_BACKFILLS, of_it, key=lambda one: (one.created_at, one.id))
-    return [backfill_model(one) for one in newest]
+    of_it = (backfill for backfill in services.reader.backfills() if backfill.pipeline == name)
+    newest = nlargest(_BACKFILLS, of_it, key=lambda backfill: (backfill.created_at, backfill.id))
+    return [backfill_model(backfill) for backfill in newest]
 
 
 def _panel(
@@ -256,9 +256,9 @@ def _panel(
         case "calendar":
             index = services.reader.intervals(record.name)
             # Runs by hand have no date of the schedule, by whose distance the calendar has its rows.
-            of_dates = [one for one in (*past.older, *past.columns) if one.has_interval]
+            of_dates = [column for column in (*past.older, *past.columns) if column.has_interval]
             days = by_date(of_dates, record, index, services.clock.now(), _YEAR)
-            by_day, shown = {one.date: one for one in days}, [(one.date, one.state) for one in days]
+            by_day, shown = {day.date: day for day in days}, [(day.date, day.state) for day in days]
             drawn = calendar(shown, times.zone(), lambda date: href(by_day[date])) if shown else None
             ends = (days[0].date, days[-1].date) if days else None
             count = sum(gap[2] for gap in missing(days))
@@ -268,8 +268,15 @@ def _panel(
         case "durations":
             whole, of_tasks = durations(past)
             name, tasks = asked.task or "", spec.tasks if spec else ()
-            of = next((one for one in (whole, *of_tasks) if one is not None and one.name == name), None)
-            limits = {"": spec.timeout if spec else None} | {str(one.name): one.timeout for one in tasks}
+            of = next(
+                (
+                    duration
+                    for duration in (whole, *of_tasks)
+                    if duration is not None and duration.name == name
+                ),
+                None,
+            )
+            limits = {"": spec.timeout if spec else None} | {str(task.name): task.timeout for task in tasks}
             limit = limits.get(name)
             return {
                 "whole": whole,

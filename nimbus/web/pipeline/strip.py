@@ -41,37 +41,41 @@ def strip(services: ApiServices, pages: Pages, request: Request, run: Run, task:
     columns = dated(services, past, record, STRIP)
     rows = _chosen(past, task)
 
-    def href(one: Column) -> str:
-        below = f"/tasks/{segment(task)}" if task is not None and task in one.tasks else ""
-        return f"{column_href(run.pipeline, times, one)}{below}"
+    def href(column: Column) -> str:
+        below = f"/tasks/{segment(task)}" if task is not None and task in column.tasks else ""
+        return f"{column_href(run.pipeline, times, column)}{below}"
 
     drawn = grid(columns, rows, times, href, marked=task, here=run.id, name="past-grid")
-    runs = tuple(one.run for one in reversed(columns) if one.run is not None and one.run != run.id)
+    runs = tuple(
+        column.run for column in reversed(columns) if column.run is not None and column.run != run.id
+    )
     return Strip(drawn, failed_said(past, times, task), past.left_out + len(past.rows) - len(rows), runs)
 
 
-def column_href(pipeline: str, times: Times, one: Column) -> str:
+def column_href(pipeline: str, times: Times, column: Column) -> str:
     """The URL of a run; of a date without one, that of a backfill; of a run without a name, the list."""
-    if one.run is not None:
-        return f"/ui/runs/{segment(one.run)}"
-    is_missing = one.state == "missing"
+    if column.run is not None:
+        return f"/ui/runs/{segment(column.run)}"
+    is_missing = column.state == "missing"
     return (
-        backfill_href(pipeline, times, one.date) if is_missing else f"/ui/runs?pipeline={segment(pipeline)}"
+        backfill_href(pipeline, times, column.date)
+        if is_missing
+        else f"/ui/runs?pipeline={segment(pipeline)}"
     )
 
 
 def backfill_href(pipeline: str, times: Times, first: datetime, last: datetime | None = None) -> str:
     """The URL of a form for a backfill of dates without a run."""
     own = replace(times, chosen=PIPELINES)
-    found = [(at, own.date_text(at, pipeline)) for at in (first, last or first)]
-    bounds = (segment(text if len(text) == _DAY else at.astimezone(UTC).isoformat()) for at, text in found)
+    dates = [(at, own.date_text(at, pipeline)) for at in (first, last or first)]
+    bounds = (segment(text if len(text) == _DAY else at.astimezone(UTC).isoformat()) for at, text in dates)
     return "/ui/pipelines/{}/backfill?from={}&to={}".format(segment(pipeline), *bounds)
 
 
 def dated(services: ApiServices, past: Past, record: PipelineRecord | None, most: int) -> list[Column]:
     """By data date if the pipeline has a schedule or intervals, else in the order of creation."""
     has_schedule = record is not None and record.profile.schedule is not None
-    if not has_schedule and not any(one.has_interval for one in past.columns):
+    if not has_schedule and not any(column.has_interval for column in past.columns):
         return list(past.columns)
     index = None if record is None else services.reader.intervals(record.name)
     return by_date((*past.older, *past.columns), record, index, services.clock.now(), most)
@@ -87,7 +91,7 @@ def failed_said(past: Past, times: Times, task: str | None = None) -> str:
 
 def _chosen(past: Past, task: str | None) -> list[TaskName]:
     """The marked task, those that failed lately, and others, in their order."""
-    cells = ((name, cell.state) for one in past.columns for name, cell in one.tasks.items())
+    cells = ((name, cell.state) for column in past.columns for name, cell in column.tasks.items())
     failed = {name for name, state in cells if state == "failed"}
     by_rank = sorted(past.rows, key=lambda name: (name != task, name not in failed))
     chosen = set(by_rank[: _ROWS if task is None else _ROWS_BESIDE_TASK])

@@ -100,20 +100,20 @@ def waits(run: Run, task: TaskRun) -> list[WaitBar]:
     is_waiting = task.state is TaskState.WAITING and not run.state.is_final
     if not task.attempts and len(known) < len(ends):
         return [WaitBar("needs", began, None)] if is_waiting else []
-    ready, found = max([began, *known]), list[WaitBar]()
+    ready, bars = max([began, *known]), list[WaitBar]()
     if ready > began:
-        found.append(WaitBar("needs", began, ready))
+        bars.append(WaitBar("needs", began, ready))
     since: datetime | None = ready if not task.attempts or task.attempts[0].number == 1 else None
     kind = "slot"
     for attempt in task.attempts:
         if since is not None and attempt.opened_at > since:
-            found.append(WaitBar(kind, since, attempt.opened_at))
+            bars.append(WaitBar(kind, since, attempt.opened_at))
         if attempt.started_at is not None and attempt.started_at > attempt.opened_at:
-            found.append(WaitBar("start", attempt.opened_at, attempt.started_at))
+            bars.append(WaitBar("start", attempt.opened_at, attempt.started_at))
         since, kind = attempt.ended_at, "retry"
     if is_waiting and since is not None:
-        found.append(WaitBar(kind, since, None))
-    return found
+        bars.append(WaitBar(kind, since, None))
+    return bars
 
 
 def _ended_at(task: TaskRun) -> datetime | None:
@@ -158,14 +158,14 @@ def svg(
     rows = []
     for number, shown in enumerate(model.tasks):
         task, y = run.tasks[TaskName(shown.name)], _TOP + number * _ROW
-        found, before = waits(run, task), _before(earlier, shown.name, axis)
+        waiting, before = waits(run, task), _before(earlier, shown.name, axis)
         low = y + (7 if task.attempts else 15)  # below the text of a task that was not tried
         bars = [_line("earlier", *before, axis, y + 18)] if before else []
-        bars += [_line(f"wait {one.kind}", one.start, one.end or axis.ends, axis, low) for one in found]
+        bars += [_line(f"wait {bar.kind}", bar.start, bar.end or axis.ends, axis, low) for bar in waiting]
         bars += [_bar(attempt, axis, y) for attempt in task.attempts]
-        bars.append(_said(task, shown, axis, y, found))
+        bars.append(_said(task, shown, axis, y, waiting))
         kind = "critical" if shown.name in critical else ""
-        words = [_words(task), *map(_waited, found), "on the critical path" if kind else ""]
+        words = [_words(task), *map(_waited, waiting), "on the critical path" if kind else ""]
         if before:
             words.append(f"the last success took {format_span((before[1] - before[0]).total_seconds())}")
         title = f"{shown.name}: {', '.join(filter(None, words))}{f': {shown.why}' if shown.why else ''}"
@@ -209,10 +209,10 @@ def _words(task: TaskRun) -> str:
     return f"{attempts}{outcome} after {format_span((last.ended_at - _began(last)).total_seconds())}"
 
 
-def _waited(one: WaitBar) -> str:
-    if one.end is None:
-        return f"waits for {WAITS[one.kind]}"
-    return f"waited {format_span((one.end - one.start).total_seconds())} for {WAITS[one.kind]}"
+def _waited(bar: WaitBar) -> str:
+    if bar.end is None:
+        return f"waits for {WAITS[bar.kind]}"
+    return f"waited {format_span((bar.end - bar.start).total_seconds())} for {WAITS[bar.kind]}"
 
 
 def _bar(attempt: Attempt, axis: _Axis, y: int) -> Markup:
@@ -229,11 +229,11 @@ def _line(kind: str, start: datetime, end: datetime, axis: _Axis, y: int) -> Mar
     return _LINE.format(kind=kind, x=x, to=to, y=y) if to > x else Markup("")
 
 
-def _said(task: TaskRun, shown: TaskModel, axis: _Axis, y: int, found: Sequence[WaitBar]) -> Markup:
+def _said(task: TaskRun, shown: TaskModel, axis: _Axis, y: int, bars: Sequence[WaitBar]) -> Markup:
     """The duration at the end of the last bar, or why there is none."""
     last = task.attempts[-1] if task.attempts else None
-    if last is None or (found and found[-1].end is None):
-        start = found[-1].start if found else axis.began
+    if last is None or (bars and bars[-1].end is None):
+        start = bars[-1].start if bars else axis.began
         is_late = axis.x(start) > _LEFT + _WIDTH / 2
         why = shortened(shown.why or "", _LONGEST_WHY)
         place = {"x": axis.x(axis.ends if is_late else start), "dx": -2 if is_late else 2}

@@ -202,11 +202,11 @@ def svg(
             exact = why.get(name, "" if second == state else f"{_SAID.get(state, state)} {second}")
             title = f"{called}: {exact or second}"
         else:
-            counts = Counter(states[one] for one in alike)
+            counts = Counter(states[name] for name in alike)
             state = _state_of(counts)
             second = f"{counts[state]} of {len(alike)} {_SAID.get(state, state)}"
             label, target = group_label(alike), unfold(name)
-            others = ", ".join(f"{count} {_SAID.get(one, one)}" for one, count in counts.most_common())
+            others = ", ".join(f"{count} {_SAID.get(state, state)}" for state, count in counts.most_common())
             title = f"{len(alike)} alike, {alike[0]} to {alike[-1]}: {others}"
             behind = _BEHIND.format(drawing.widths[name], NODE_HEIGHT)
         marks = f"{' critical' * (name in critical)}{' hit' * (name in marked)}"

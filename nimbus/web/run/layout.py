@@ -57,9 +57,9 @@ def place(needs: Mapping[str, Sequence[str]], widths: Mapping[str, int]) -> Grap
     earlier: dict[Node, list[Node]] = {node: [] for layer in layers for node in layer}
     later: dict[Node, list[Node]] = {node: [] for layer in layers for node in layer}
     for chain in chains.values():
-        for one, other in pairwise(chain):
-            earlier[other].append(one)
-            later[one].append(other)
+        for first, other in pairwise(chain):
+            earlier[other].append(first)
+            later[first].append(other)
     _order(layers, earlier, later)
     middles = _middles(layers, earlier, later)
     return _layout(layers, chains, middles, widths)

@@ -81,25 +81,25 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
 
     @routes.get("/runs")
     def runs(request: Request, where: Annotated[AskedRuns, Query()], cursor: CursorText = None) -> Response:
-        found = list_runs(services, where.filter, limit=_RUNS, after=run_place(decoded(cursor)))
+        page = list_runs(services, where.filter, limit=_RUNS, after=run_place(decoded(cursor)))
         now = services.clock.now()
         order: ListOrder[RunSummaryModel] = ListOrder.of(
             where.sort,
             "-created",
-            created=lambda one: (one.created_at, one.id),
-            state=lambda one: (one.state.value,),
-            pipeline=lambda one: (one.pipeline,),
-            took=lambda one: ((one.finished_at or now) - (one.started_at or one.created_at),),
-            date=lambda one: (one.logical_date,),
+            created=lambda run: (run.created_at, run.id),
+            state=lambda run: (run.state.value,),
+            pipeline=lambda run: (run.pipeline,),
+            took=lambda run: ((run.finished_at or now) - (run.started_at or run.created_at),),
+            date=lambda run: (run.logical_date,),
         )
-        listed = [run_summary(run, archived=archived) for run, archived in found.rows]
+        listed = [run_summary(run, archived=archived) for run, archived in page.rows]
         shown = {
             "runs": sorted(listed, key=order.key, reverse=order.newest_first),
             "sort": order.sort,
-            "history_complete": found.complete,
-            "older": None if found.next_after is None else encoded(found.next_after),
+            "history_complete": page.complete,
+            "older": None if page.next_after is None else encoded(page.next_after),
             "given": where.model_dump(by_alias=True),
-            "states": [one.value for one in RunState],
+            "states": [state.value for state in RunState],
             "names": sorted(record.name for record in services.reader.pipelines())[:_NAMES],
         }
         return pages.answer(request, "runs.html", shown)
@@ -112,8 +112,8 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     ) -> Response:
         if not name:
             raise RefusedError("nothing_selected", "no run is selected: tick some in the list.")
-        found = selected(services, SelectedBody.model_validate({"action": action, "names": name}))
-        return pages.answer(request, "selection.html", {"found": found})
+        selection = selected(services, SelectedBody.model_validate({"action": action, "names": name}))
+        return pages.answer(request, "selection.html", {"found": selection})
 
     @routes.get("/runs/{run_id}")
     def run(
@@ -122,17 +122,17 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         asked: Annotated[AskedRun, Query()],
         command: CommandIdText | None = None,
     ) -> Response:
-        found = find_run_or_request(services, run_id)
+        run = find_run_or_request(services, run_id)
         shown = {**decision(services, command), "base": f"/ui/runs/{segment(run_id)}"}
-        if not isinstance(found, FoundRun):
-            return pages.answer(request, "requested_run.html", {**shown, "run": found})
-        ordered = in_order(found.run)
+        if not isinstance(run, FoundRun):
+            return pages.answer(request, "requested_run.html", {**shown, "run": run})
+        ordered = in_order(run.run)
         named = [task for task in ordered if asked.find.casefold() in task.spec.name.casefold()]
         fitting = [task for task in named if asked.state in (None, task.state)]
         listed = fitting[asked.first : asked.first + _TASKS]
         failed = [task for task in ordered if task.state is TaskState.FAILED]
-        model = shown_run(services, found, [*listed, *failed[:_SHOWN_FAILURES]])
-        record = services.reader.pipeline(found.run.pipeline)
+        model = shown_run(services, run, [*listed, *failed[:_SHOWN_FAILURES]])
+        record = services.reader.pipeline(run.run.pipeline)
         shown |= {
             "runbook": "" if record is None else record.profile.runbook,
             "failures": model.tasks[len(listed) :],
@@ -141,10 +141,10 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "later": asked.first + _TASKS if len(fitting) > asked.first + _TASKS else None,
         }
         model = model.model_copy(update={"tasks": model.tasks[: len(listed)]})
-        shown |= _of_run(found.run, model, asked)
-        shown["past"] = strip(services, pages, request, found.run)
-        shown |= _panel(services, found.run, ordered, model, asked)
-        return pages.answer(request, "run.html", shown, about=found.run.pipeline)
+        shown |= _of_run(run.run, model, asked)
+        shown["past"] = strip(services, pages, request, run.run)
+        shown |= _panel(services, run.run, ordered, model, asked)
+        return pages.answer(request, "run.html", shown, about=run.run.pipeline)
 
     return routes
 
@@ -263,9 +263,9 @@ def _pins(run: Run) -> Iterator[tuple[Read, Sequence[VersionModel] | None, int]]
     """What a run reads: the versions that are shown, None before it pins them, and how many more it has."""
     left = MAX_VERSIONS
     for read in run.reads:
-        found = run.pins.get(read.name)
-        shown = None if found is None else list(map(version_model, found[:left]))
-        yield read, shown, len(found or ()) - len(shown or ())
+        pins = run.pins.get(read.name)
+        shown = None if pins is None else list(map(version_model, pins[:left]))
+        yield read, shown, len(pins or ()) - len(shown or ())
         left -= len(shown or ())
 
 

@@ -56,10 +56,10 @@ def _parquet(data: bytes) -> dict[str, Any]:
         batch = next(file.iter_batches(ROWS, columns=names, use_threads=False), None)
         types = [(field.name, str(field.type)) for field in (fields if batch is None else batch.schema)]
         rows = [] if batch is None else zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        found = _table(types, list(rows))
+        table = _table(types, list(rows))
     except (pa.ArrowException, OSError, ValueError) as exc:
         return {"why": f"It cannot be read as Parquet: {str(exc)[:_LINE]}"}
-    return found | {"columns_total": len(fields), "rows_total": file.metadata.num_rows}
+    return table | {"columns_total": len(fields), "rows_total": file.metadata.num_rows}
 
 
 def _csv(text: str) -> dict[str, Any]:
@@ -76,10 +76,10 @@ def _csv(text: str) -> dict[str, Any]:
 
 
 def _type_of_texts(texts: Iterable[str]) -> str:
-    found = [_NUMBER.fullmatch(text) for text in texts if text]
-    if not found or not all(match and (match[1] or match[2]) for match in found):
+    numbers = [_NUMBER.fullmatch(text) for text in texts if text]
+    if not numbers or not all(match and (match[1] or match[2]) for match in numbers):
         return "text"
-    return "number" if any(match and (match[2] or match[3]) for match in found) else "integer"
+    return "number" if any(match and (match[2] or match[3]) for match in numbers) else "integer"
 
 
 def _json(text: str) -> dict[str, Any] | None:
@@ -103,14 +103,14 @@ def _json(text: str) -> dict[str, Any] | None:
 def _table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
     named = [(_cell(name), kind[:_CELL]) for name, kind in columns[:COLUMNS]]
     left = _TOTAL - sum(len(name) + len(kind) for name, kind in named)
-    found = []
+    cells_of_rows = []
     for row in rows[:ROWS]:
         cells = [_cell(value) for value in row[: len(named)]]
         left -= sum(map(len, cells))
         if left < 0:
             break
-        found.append(cells)
-    return {"columns": named, "columns_total": len(columns), "rows": found}
+        cells_of_rows.append(cells)
+    return {"columns": named, "columns_total": len(columns), "rows": cells_of_rows}
 
 
 def _cell(value: Any) -> str:

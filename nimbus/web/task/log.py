@@ -35,12 +35,12 @@ def marked_up(text: str, line: int | None = None, *, mid_line: bool = False) -> 
     classes: set[str] = set()
     level = ""
     *lines, last = text.replace("\r\n", "\n").split("\n")
-    for at, one in enumerate([*(f"{whole}\n" for whole in lines), *([last] if last else [])]):
+    for at, text_line in enumerate([*(f"{whole}\n" for whole in lines), *([last] if last else [])]):
         if line is not None and not (mid_line and at == 0):
             parts.append(_NUMBER.format(line + at))
-        if not (level and one.startswith((" ", "\t"))):  # the lines of a stack are below their error
-            level = level_of(one)
-        shown = _coloured(one, classes)
+        if not (level and text_line.startswith((" ", "\t"))):  # the lines of a stack are below their error
+            level = level_of(text_line)
+        shown = _coloured(text_line, classes)
         parts.append(Markup('<span class="l{}">{}</span>').format(level[0], shown) if level else shown)
     return Markup("").join(parts)
 
@@ -87,27 +87,29 @@ _WORDS = {
 
 def level_of(line: str) -> str:
     """`error`, `warning` or `debug`, by the first level in the line; empty: another one, or none."""
-    found = _LEVEL.search(_SEQUENCE.sub("", line[:_LEVEL_WITHIN]).rstrip())
-    return (found and found.lastgroup) or ""
+    match = _LEVEL.search(_SEQUENCE.sub("", line[:_LEVEL_WITHIN]).rstrip())
+    return (match and match.lastgroup) or ""
 
 
 def _after(classes: set[str], codes: str) -> set[str]:
     """The classes after a sequence. Parameters of 256 colours and true colours are skipped."""
     numbers = [int(code or 0) for code in re.split("[;:]", codes[:64]) if len(code) < 4]
-    found = set(classes)
+    styles = set(classes)
     while numbers:
         code = numbers.pop(0)
         if code in (38, 48):
             del numbers[: {5: 2, 2: 4}.get(numbers[0] if numbers else 0, 0)]
         elif code == 0:
-            found = set()
+            styles = set()
         elif code in _CODES:
-            found.add(_CODES[code])
+            styles.add(_CODES[code])
         elif code in _UNDO:
-            found -= _UNDO[code]
+            styles -= _UNDO[code]
         elif code in _COLOURS or code == 39:
-            found = {one for one in found if one[0] != "c"} | ({_COLOURS[code]} if code != 39 else set())
-    return found
+            styles = {style for style in styles if style[0] != "c"} | (
+                {_COLOURS[code]} if code != 39 else set()
+            )
+    return styles
 
 
 PIECE_BYTES = 64 * 1024
@@ -152,7 +154,7 @@ def pieces(
     `start`: the offset of `data` in the log; `whole`: an incomplete last line is shown, too, because the log
     has ended; `lines`: limit of lines; `line`, `mid_line`: as of `marked_up`.
     """
-    found = []
+    pieces = []
     left = lines
     while data and left:
         cut = len(data) if whole and len(data) <= PIECE_BYTES else data.rfind(b"\n", 0, PIECE_BYTES) + 1
@@ -164,10 +166,10 @@ def pieces(
             cut, count = cut - len(data[:cut].split(b"\n", left)[-1]), left
         part, data = data[:cut], data[cut:]
         text = marked_up(part.decode("utf-8", "replace"), line, mid_line=mid_line)
-        found.append(Piece(start, start + cut, text))
+        pieces.append(Piece(start, start + cut, text))
         start, left, mid_line = start + cut, left - count, not part.endswith(b"\n")
         line = None if line is None else line + count
-    return found
+    return pieces
 
 
 def last_lines(data: bytes, count: int) -> bytes:
@@ -323,8 +325,8 @@ def _hit(data: bytes, at: int, size: int, position: int, line: int | None) -> Hi
     begins = max(data.rfind(b"\n", 0, at) + 1, at - _CONTEXT)
     ends = data.find(b"\n", at + size)
     ends = min(ends if ends >= 0 else len(data), at + size + _CONTEXT)
-    before, found, after = (
+    before, hit, after = (
         part.decode("utf-8", "replace")
         for part in (data[begins:at], data[at : at + size], data[at + size : ends])
     )
-    return Hit(position + begins, line, before, found, after)
+    return Hit(position + begins, line, before, hit, after)

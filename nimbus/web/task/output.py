@@ -63,10 +63,10 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         path: Annotated[FilePathText | None, Query()] = None,
         after: Annotated[str, Query(max_length=1024)] = "",
     ) -> Response:
-        found = await listed(services, run_id, task, _FILES, after)
-        if found is None:
+        listing = await listed(services, run_id, task, _FILES, after)
+        if listing is None:
             raise ObjectNotFoundError("no_output", f"task {task} of run {run_id} has no committed output.")
-        files: list[Any] = [] if isinstance(found, str) else found.files
+        files: list[Any] = [] if isinstance(listing, str) else listing.files
         names = (file.path for file in files if _kind(file.path) and file.size_bytes)
         path = path or next((name for name in names if name.rpartition("/")[2][0] not in "._"), None)
         call = partial(first_rows, services, run_id, task, path or "")
@@ -74,7 +74,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         about = {
             "run_id": run_id,
             "task": task,
-            "output": found,
+            "output": listing,
             "shown": path,
             "rows": await _within(services, call, _READ_WITHIN_S) if path else None,
             "base": f"/ui/runs/{segment(run_id)}",
@@ -92,10 +92,10 @@ async def listed(
     """A task's output with its first files, or why it is not shown; None: there is none."""
     call = partial(list_outputs, services, run_id, task, limit=limit, after=after)
     try:
-        found = await _within(services, call, _LIST_WITHIN_S)
+        listing = await _within(services, call, _LIST_WITHIN_S)
     except ObjectNotFoundError:
         return None
-    return found if isinstance(found, str) else found.outputs[0]
+    return listing if isinstance(listing, str) else listing.outputs[0]
 
 
 async def _within(services: ApiServices, call: Callable[[], _T], within_s: float) -> _T | str:

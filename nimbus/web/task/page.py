@@ -66,23 +66,23 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         run = find_run(services, run_id)
         if task not in run.tasks:
             raise unknown_task(run, task)
-        one = run.tasks[task]
-        model = shown_run(services, FoundRun(run, archived=False), [one])
+        task_run = run.tasks[task]
+        model = shown_run(services, FoundRun(run, archived=False), [task_run])
         shown = model.tasks[0]
         log = _log(services, numbers, run, task, attempt) if shown.attempts else None
         has_result = any(tried.has_result for tried in shown.attempts)
-        children = child_models(run, one) if shown.children is not None else []
+        children = child_models(run, task_run) if shown.children is not None else []
         about = {
             "past": strip(services, pages, request, run, task),
             "run": model,
             "task": shown,
-            "spec": one.spec,
-            "can_be_decided": one.spec.kind is TaskKind.APPROVAL and is_ready(run, one),
+            "spec": task_run.spec,
+            "can_be_decided": task_run.spec.kind is TaskKind.APPROVAL and is_ready(run, task_run),
             "log": log,
             "base": f"/ui/runs/{segment(run_id)}",
             "children": children[:_CHILDREN],
             "more_children": len(children[_CHILDREN:]),
-            "why_attempt": _reasons(one),
+            "why_attempt": _reasons(task_run),
             **_attempt(services, run, shown, log),
             "most_named": _NAMED,
             "needed_by": sorted(run.tasks.dependents(task)),
@@ -108,19 +108,19 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     ) -> Response:
         run = find_run(services, run_id)
         base = f"/ui/runs/{segment(run_id)}"
-        found = _log(
+        page = _log(
             services, numbers, run, task, attempt, LogPart(offset, until, line, PART if more else PAGE)
         )
         if more:
-            return pages.answer(request, "log_pieces.html", {"log": found, "base": base, "name": task})
-        if (q or level) and found["number"]:
-            read, levels = found["read"], _LEVELS.get(level, ())
-            first = numbers.at(found["id"], read, start)
-            found["search"] = search(read, q, start, found["size"], levels=levels, line=first)
+            return pages.answer(request, "log_pieces.html", {"log": page, "base": base, "name": task})
+        if (q or level) and page["number"]:
+            read, levels = page["read"], _LEVELS.get(level, ())
+            first = numbers.at(page["id"], read, start)
+            page["search"] = search(read, q, start, page["size"], levels=levels, line=first)
         about = {
             "run": run,
             "past": strip(services, pages, request, run, task),
-            "log": found,
+            "log": page,
             "q": q,
             "level": level,
             "base": base,
@@ -135,7 +135,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
 def _attempt(services: ApiServices, run: Run, task: TaskModel, log: dict[str, Any] | None) -> dict[str, Any]:
     """The attempt of a page, from the run and from ZooKeeper."""
     number = None if log is None else log["number"]
-    shown = next((one for one in task.attempts if one.number == number), None)
+    shown = next((attempt for attempt in task.attempts if attempt.number == number), None)
     if shown is None:
         return {"attempt": None}
     place = AttemptId(run.id, TaskName(task.name), shown.number)
@@ -185,8 +185,8 @@ def _log(
     end = size if part.until is None else min(part.until, size)
     start, is_tail = part.start, part.start is None and part.line is None
     if start is None:
-        found = None if part.line is None else numbers.find(place, read, part.line, size)
-        start = line_start(read, max(0, end - part.window.size_bytes)) if found is None else found
+        begins = None if part.line is None else numbers.find(place, read, part.line, size)
+        start = line_start(read, max(0, end - part.window.size_bytes)) if begins is None else begins
     start = min(start, end)
     before = min(start, 1)  # the byte before says whether a line begins here
     size_bytes = min(end - start, part.window.size_bytes) + before
@@ -212,21 +212,21 @@ def _log(
 
 def _reasons(task: TaskRun) -> dict[int, str]:
     """Why each attempt was opened, by its number, derived from the attempts before it."""
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     used = 0
     for before, attempt in zip((None, *task.attempts), task.attempts, strict=False):
         if before is None:
-            found[attempt.number] = "the first" if attempt.number == 1 else ""
+            reasons[attempt.number] = "the first" if attempt.number == 1 else ""
             continue
         ended = f"attempt {before.number} ended as {before.ending.replace('_', ' ')}"
         if task.spec.keeps_running:
-            found[attempt.number] = f"{ended}: it is kept running"
+            reasons[attempt.number] = f"{ended}: it is kept running"
         elif before.outcome is not None and before.outcome.is_infrastructure:
-            found[attempt.number] = f"{ended}: uses up no retry"
+            reasons[attempt.number] = f"{ended}: uses up no retry"
         else:
             used += 1
-            found[attempt.number] = f"{ended}: retry {used} of {task.spec.retries.limit}"
-    return found
+            reasons[attempt.number] = f"{ended}: retry {used} of {task.spec.retries.limit}"
+    return reasons
 
 
 _FRAME = re.compile(r'^[ |+]*File "([^"\n]{1,4096})", line (\d{1,7})(?:, in ([^\n]{1,200}))?$', re.M)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,12 +91,12 @@ def test_output_that_is_a_link_is_refused(output: Path) -> None:
 
 
 def test_file_that_changes_while_it_is_read_is_refused(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def changed(fd: int) -> str:
+    def changed(_file: object, sha256: Any) -> Any:
         with (output / "_SUCCESS").open("ab") as file:
             file.write(b"late")
-        return "0" * 64
+        return sha256
 
-    monkeypatch.setattr("nimbus.worker.data.tree._digest_of", changed)
+    monkeypatch.setattr("nimbus.worker.data.tree.digested", changed)
 
     with pytest.raises(OutputRefusedError, match="'_SUCCESS' was written to after the task had ended"):
         write_manifest(output, OUTPUT)
