@@ -23,9 +23,9 @@ from leader.core.lease import LeadershipLease, check_margin
 from leader.errors import ElectionConfigError, ElectionStateError
 from leader.journal import DeferredJournal, Journal, LogJournal
 from leader.protocol.paths import checked_root
-from leader.protocol.requests import OnWatch, Steps
+from leader.protocol.requests import Steps
 from leader.protocol.view import ParticipantView
-from leader.runtime.driver import Driver
+from leader.runtime.driver import Driver, OnWatch
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.operations import read_latches
 from leader.zookeeper.session import ZooKeeperSession

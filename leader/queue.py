@@ -18,8 +18,9 @@ from leader.elector import Electable, Guard
 from leader.errors import LeaderError, in_words
 from leader.journal import Journal
 from leader.protocol.participant import Participant
-from leader.protocol.requests import OnWatch, Steps
+from leader.protocol.requests import Steps
 from leader.runtime.base_elector import BaseElector
+from leader.runtime.driver import OnWatch
 from leader.zookeeper.acl import AclEnforcement
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.operations import read

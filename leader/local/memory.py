@@ -22,6 +22,7 @@ from leader.protocol import requests as rq
 from leader.protocol.participant import Participant
 from leader.protocol.terms import FencingToken
 from leader.runtime.base_elector import BaseElector
+from leader.runtime.driver import OnWatch
 from leader.zookeeper.states import SessionStates
 
 T = TypeVar("T")
@@ -82,13 +83,13 @@ class MemorySession:
 
     def __init__(self, election: MemoryElection) -> None:
         self._election = election
-        self._on_watch: rq.OnWatch = lambda _path, _gone: None
+        self._on_watch: OnWatch = lambda _path, _gone: None
         self._connection: MemoryConnection | None = None
         self._states = SessionStates(_SESSION_TIMEOUT)
         self.liveness = self._states.liveness
         self.add_listener, self.remove_listener = self._states.add, self._states.remove
 
-    def asking(self, on_watch: rq.OnWatch) -> Callable[[rq.Steps[None]], None]:
+    def asking(self, on_watch: OnWatch) -> Callable[[rq.Steps[None]], None]:
         """Set the function to call when a watch fires. Returns the function that runs steps to their end.
 
         Call this before `open`. `on_watch` is called under the election's lock, on any thread: it must only

@@ -10,13 +10,14 @@ same cases on both. Sessions end only when they are closed. Not thread-safe. No 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar, assert_never
 
 from leader.clock import Clock
 from leader.errors import ZooKeeperUnavailableError
 from leader.protocol import requests as rq
-from leader.protocol.requests import OnWatch, drive
+from leader.protocol.requests import drive
 
 _INT32 = 1 << 32
 _HALF = 1 << 31
@@ -43,17 +44,21 @@ class TreeNode(NamedTuple):
 Changes = dict[str, TreeNode | None]
 """The result of a transaction: each node that it changed, by path; None for a deleted node."""
 
+OnWatch = Callable[[str, bool], None]
+"""Called when a watch fires, with its path, and True if the node is gone."""
+
 
 class Tree:
     """One server's copy of the nodes, and the watches of the clients connected to it.
 
-    A watch fires once. Each client has at most one watch on a path.
+    A watch fires once. Each client has at most one watch of a kind on a path.
     """
 
     def __init__(self) -> None:
         self._nodes: dict[str, TreeNode] = {"/": TreeNode()}
         self._names: dict[str, dict[str, None]] = {"/": {}}
-        self._watches: dict[str, dict[OnWatch, None]] = {}
+        self._on_node: dict[str, dict[OnWatch, None]] = {}
+        self._on_children: dict[str, dict[OnWatch, None]] = {}
 
     def get(self, path: str) -> TreeNode | None:
         """Return the node at `path`, or None."""
@@ -81,11 +86,13 @@ class Tree:
         if isinstance(request, rq.GetChildren):
             if node is None:
                 raise rq.NodeMissingError(path)
+            if request.watch:
+                self._on_children.setdefault(path, {})[on_watch] = None
             return self.children(path)
         if node is None and isinstance(request, rq.Get):
             raise rq.NodeMissingError(path)
         if request.watch:
-            self._watches.setdefault(path, {})[on_watch] = None
+            self._on_node.setdefault(path, {})[on_watch] = None
         if node is None:
             return None
         return (node.data, node.stat) if isinstance(request, rq.Get) else node.stat
@@ -120,16 +127,26 @@ class Tree:
     def _fired(
         self, path: str, before: TreeNode | None, after: TreeNode | None
     ) -> list[tuple[OnWatch, str, bool]]:
-        gone = before is not None and (after is None or before.created != after.created)
-        # A node that is created and deleted in one transaction fires as created.
-        if before is not None and after is not None and not gone and before.version == after.version:
-            return []
-        return [(watch, path, gone) for watch in self._watches.pop(path, ())]
+        parent = split(path)[0]
+        if before is None and after is None:  # created and deleted in one transaction: fires as created
+            fired = [(watch, parent, False) for watch in self._on_children.pop(parent, ())]
+            return fired + [(watch, path, False) for watch in self._on_node.pop(path, ())]
+        was, now = before and before.created, after and after.created
+        gone = before is not None and was != now  # also if a new node is at this path
+        fired = []
+        if was != now:
+            fired += [(watch, parent, False) for watch in self._on_children.pop(parent, ())]
+        if gone:
+            fired += [(watch, path, True) for watch in self._on_children.pop(path, ())]
+        if was != now or (before and before.version) != (after and after.version):
+            fired += [(watch, path, gone) for watch in self._on_node.pop(path, ())]
+        return fired
 
     def forget(self, on_watch: OnWatch) -> None:
         """Remove the watches of a client that is no longer connected."""
-        for watchers in self._watches.values():
-            watchers.pop(on_watch, None)
+        for watches in (self._on_node, self._on_children):
+            for watchers in watches.values():
+                watchers.pop(on_watch, None)
 
     def copy(self) -> Tree:
         """Return another tree with the same nodes, without watches."""

@@ -56,6 +56,7 @@ class GetChildren:
     """-> list[str], without an order. NodeMissingError."""
 
     path: str
+    watch: bool = False
 
 
 @record
@@ -143,9 +144,6 @@ Request = Read | Write
 
 Steps = Generator[Request, Any, T]
 """A generator that sends requests to ZooKeeper and returns a T."""
-
-OnWatch = Callable[[str, bool], None]
-"""Called when a watch fires, with its path, and True if the node is gone. It must only enqueue."""
 
 
 def drive(steps: Steps[T], answer: Callable[[Request], Any]) -> T:
@@ -236,9 +234,9 @@ class TransactionFailedError(LeaderError):
 # --- steps ------------------------------------------------------------------------------------
 
 
-def get_children(path: str) -> Steps[list[str]]:
+def get_children(path: str, *, watch: bool = False) -> Steps[list[str]]:
     """See `GetChildren`."""
-    return cast("list[str]", (yield GetChildren(path)))
+    return cast("list[str]", (yield GetChildren(path, watch)))
 
 
 def children_if_there(path: str) -> Steps[list[str]]:

@@ -19,11 +19,11 @@ from leader.elector import Electable, ElectionStatus, Guard
 from leader.errors import ElectionStateError
 from leader.journal import DeferredJournal, Journal, LogJournal
 from leader.protocol.participant import Participant
-from leader.protocol.requests import OnWatch, Steps
+from leader.protocol.requests import Steps
 from leader.protocol.terms import EpochRecord, LeaderInfo, Leadership
 from leader.protocol.view import ParticipantView, epoch_steps, leader_steps, participants_steps
 from leader.runtime.callbacks import Callbacks
-from leader.runtime.driver import Driver, Session
+from leader.runtime.driver import Driver, OnWatch, Session
 
 _log = structlog.get_logger(__name__)
 

@@ -22,7 +22,7 @@ from leader.clock import Clock, boottime
 from leader.core.latch import model as latch_m
 from leader.core.lease import SessionView
 from leader.journal import DeferredJournal
-from leader.protocol.requests import OnWatch, Steps
+from leader.protocol.requests import Steps
 from leader.zookeeper.states import Listener, SessionState
 
 _log = structlog.get_logger(__name__)
@@ -32,6 +32,9 @@ _IDLE = timedelta(milliseconds=5)
 
 Work = Callable[[], Steps[None]]
 """A call of the core that returns steps. Created on any thread; the driver calls it and runs the steps."""
+
+OnWatch = Callable[[str, bool], None]
+"""Called when a watch fires, with its path, and True if the node is gone. It must only enqueue."""
 
 Job = Callable[[], None]
 

@@ -37,7 +37,9 @@ class SessionExecutor:
     is gone. It must only enqueue.
     """
 
-    def __init__(self, session: ZooKeeperSession, on_watch: rq.OnWatch = lambda _path, _gone: None) -> None:
+    def __init__(
+        self, session: ZooKeeperSession, on_watch: Callable[[str, bool], None] = lambda _path, _gone: None
+    ) -> None:
         self._session, self._on_watch = session, on_watch
 
     def run(self, steps: rq.Steps[T]) -> T:
@@ -65,8 +67,8 @@ class SessionExecutor:
         match request:
             case rq.Transaction(operations):
                 return self._commit(operations)
-            case rq.GetChildren(path):
-                return self._call(client.get_children_async, path)
+            case rq.GetChildren(path, watch):
+                return self._call(client.get_children_async, path, watch=self._watch(watch))
             case rq.Exists(path, watch):
                 seen = self._call(client.exists_async, path, watch=self._watch(watch))
                 return None if seen is None else _stat(seen)

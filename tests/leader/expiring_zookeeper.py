@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from leader.clock import Clock
 from leader.errors import ZooKeeperUnavailableError
-from leader.local.zookeeper import Changes, MemoryConnection, MemoryZooKeeper, Tree
+from leader.local.zookeeper import Changes, MemoryConnection, MemoryZooKeeper, OnWatch, Tree
 from leader.protocol import requests as rq
-from leader.protocol.requests import OnWatch
 
 LONG = timedelta(days=365)
 

@@ -274,10 +274,28 @@ def test_watch_on_nothing_fires_when_the_node_is_made(
 def test_get_of_nothing_arms_no_watch(client: Client, root: str, eventually: Eventually) -> None:
     with pytest.raises(rq.NodeMissingError):
         client.run(rq.get(f"{root}/a", watch=True))
+    with pytest.raises(rq.NodeMissingError):
+        client.run(rq.get_children(f"{root}/a", watch=True))
     client.run(rq.create(f"{root}/a", b""))
+    client.run(rq.create(f"{root}/a/b", b""))
     _wait_for_a_marker(client, root, eventually)
 
     assert client.fired == [(f"{root}/marker", False)]
+
+
+def test_watch_on_children_fires_for_births_and_deaths_but_not_for_data(
+    client: Client, root: str, eventually: Eventually
+) -> None:
+    client.run(rq.create(f"{root}/a", b""))
+    client.run(rq.create(f"{root}/a/b", b""))
+    client.run(rq.get_children(f"{root}/a", watch=True))
+    client.run(rq.set_data(f"{root}/a/b", b""))
+    client.run(rq.create(f"{root}/a/c", b""))
+    client.run(rq.get_children(f"{root}/a", watch=True))
+    client.run(rq.delete(f"{root}/a/c"))
+    _wait_for_a_marker(client, root, eventually)
+
+    assert client.fired == [(f"{root}/a", False), (f"{root}/a", False), (f"{root}/marker", False)]
 
 
 def test_node_replaced_in_one_transaction_fires_as_gone(

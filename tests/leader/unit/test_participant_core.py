@@ -293,7 +293,7 @@ def test_terms_that_end_without_a_handover_leave_no_watches_behind() -> None:
 
     server.wait(timedelta(hours=1))
 
-    watched = server.zookeeper.tree._watches
+    watched = server.zookeeper.tree._on_node
     assert len([path for path, who in watched.items() if who and "handover" in path]) < 10
 
 
