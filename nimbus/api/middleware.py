@@ -209,7 +209,7 @@ async def _answer(start: Message, body: bytes, known: str, send: Send) -> None:
     given, digest = headers.get("ETag"), hashlib.sha256(body).hexdigest()[:32]
     tag = f'"{digest}"' if given is None else f'{given[:-1]}-{digest}"'
     headers["ETag"] = f"W/{tag}" if given is None else tag
-    if tag in [tag.strip().removeprefix("W/") for tag in known.split(",")] or known.strip() == "*":
+    if tag in [each.strip().removeprefix("W/") for each in known.split(",")] or known.strip() == "*":
         start["status"], body = 304, b""
         del headers["content-length"], headers["content-type"]
     await send(start)

@@ -68,7 +68,7 @@ class Datasets(MutableMapping[DatasetName, Dataset]):
     """
 
     def __init__(self, place: str, nodes: Iterable[tuple[str, bytes]] = ()) -> None:
-        """`place`: path of the records. `found`: names and records."""
+        """`place`: path of the records. `nodes`: names and records."""
         self._place = place
         self._encoded: dict[DatasetName, bytes | None] = {DatasetName(name): data for name, data in nodes}
         """None: only the decoded one is current."""

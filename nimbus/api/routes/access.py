@@ -218,7 +218,7 @@ def _may(services: ApiServices, who: str, role: AccessRole, on: str) -> MayModel
     if (grant := grant_on(of, thing, asked)) is not None:
         said.append((grant.role, f"the {grant}, by {grant.by}: {grant.reason}"))
     nothing = (AccessRole.NONE, "no token of this name, and no grant")
-    highest, why = max(said, key=lambda grant: grant[0].rank, default=nothing)
+    highest, why = max(said, key=lambda role_and_why: role_and_why[0].rank, default=nothing)
     allowed = highest.includes(role)
     if not allowed:
         why = f"the highest is {highest}, by {why}: `nimbus access grant {who} {role} {on} --reason WHY`"

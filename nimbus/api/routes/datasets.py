@@ -225,7 +225,7 @@ def shown_dataset(services: ApiServices, name: DatasetName) -> DatasetModel:
         **dict(_summary(name, dataset, publishers)),
         may_read=None if grant is None else list(grant.readers),
         readers=[record.name for record in records if name in record.profile.reads],
-        spans=[] if dataset is None else [SpanModel.model_validate(record) for record in dataset.spans],
+        spans=[] if dataset is None else [SpanModel.model_validate(span) for span in dataset.spans],
         spans_from=None if dataset is None else dataset.spans_from,
     )
 

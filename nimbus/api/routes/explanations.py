@@ -85,13 +85,13 @@ def _requested(services: ApiServices, request: RequestedRunModel) -> str:
     queued_as = request.command.command_id
     queued = f"its start, command {queued_as}, waits"
     about = (
-        queued
-        for queued in services.reader.commands()
-        if getattr(queued.command, "pipeline", None) == request.pipeline
+        other
+        for other in services.reader.commands()
+        if getattr(other.command, "pipeline", None) == request.pipeline
     )
     if (aside := why_aside(cluster_facts(services).set_aside(), "command", queued_as)) is not None:
         return f"{queued}: {aside}"
-    before = sum(queued.id < queued_as for queued in about)
+    before = sum(other.id < queued_as for other in about)
     behind = f" behind {before} older commands of pipeline {request.pipeline}" if before else ""
     if services.health.leader() is None:
         return f"{queued}{behind}: no scheduler leads at the moment; it is decided once one does"

@@ -186,7 +186,11 @@ def list_releases(services: ApiServices, name: str, paging: PageQuery) -> Releas
 
 
 def get_release(services: ApiServices, name: str, digest: ReleaseDigest) -> ReleaseModel:
-    """One release in full. Raises ObjectNotFoundError; StorageUnavailableError if it is not on this disk."""
+    """One release in full.
+
+    Raises ObjectNotFoundError: storage has no such release; StorageUnavailableError: the release is not on
+    this disk, and storage does not answer.
+    """
     record = known_pipeline(services, name)
     release = ReleaseOf(record.name, digest)
     files = _files(services, release)
@@ -210,17 +214,17 @@ def diff_releases(
     """The differences of `digest` from `against`; with `file`, also its text diff.
 
     Raises ObjectNotFoundError: storage has no such release, or the file does not differ;
-    StorageUnavailableError: a release is not on this disk.
+    StorageUnavailableError: a release is not on this disk, and storage does not answer.
     """
     record = known_pipeline(services, name)
-    before, after = (ReleaseOf(record.name, change) for change in (against, digest))
+    before, after = (ReleaseOf(record.name, side) for side in (against, digest))
     changed = changed_files(_files(services, before), _files(services, after))
     definition, why_none = _definition_changes(services, before, after)
     return ReleaseDiffModel(
         pipeline=record.name,
         before=before.digest,
         after=after.digest,
-        files=[_file_change(file) for file in changed[:MAX_FILES]],
+        files=[_file_change(change) for change in changed[:MAX_FILES]],
         files_changed=len(changed),
         definition=definition,
         definition_why_none=why_none,

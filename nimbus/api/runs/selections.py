@@ -164,7 +164,7 @@ def selected(services: ApiServices, body: SelectedBody) -> SelectionModel:
 
 
 def _check_fit(names: Iterable[str], targets: Mapping[str, str | None]) -> None:
-    """Raise RefusedError if named things are unknown, or do not fit. `found`: why each does not fit."""
+    """Raise RefusedError if named things are unknown, or do not fit. `targets`: why each does not fit."""
     misfits = [(name, targets.get(name, "is not known")) for name in names]
     bad = [f"{name} {why}" for name, why in misfits if why is not None]
     if bad:
