@@ -239,7 +239,7 @@ def add_sync_metrics(registry: CollectorRegistry, resources: Resources, syncer: 
 def create_metrics_app(
     registry: CollectorRegistry, gate: AccessGate, allowed_hosts: Iterable[str] = ()
 ) -> FastAPI:
-    """Build the application. Starts nothing. The arguments are as of `nimbus.api.app.create_app`."""
+    """Build the application. Starts nothing. `allowed_hosts` are as of `nimbus.api.app.create_app`."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(authorize)])
     install(app)
     app.add_middleware(Authenticate, gate=gate)
