@@ -197,7 +197,7 @@ class CollectionStore(PatientStore):
     def missing(self, inventory: Inventory, needed: Iterable[str], began: datetime) -> list[str]:
         """The keys of `needed` that are not in the store.
 
-        They must be in the listing `found`, or newer than `began`, a time before it by the store's clock.
+        They must be in `inventory`, or newer than `began`, a time before its listing by the store's clock.
         GcRefusedError if one is older and not in the listing, so that it is not complete.
         """
         absent = []

@@ -96,7 +96,7 @@ class EphemeralNode:
     def _write(
         self, node: tuple[bytes, r.Stat] | None, data: bytes, session_id: int, fences: tuple[r.Check, ...]
     ) -> r.Steps[r.TransactionFailedError | None]:
-        """Write the node in place of `found`. Return why nothing was written; None after a write."""
+        """Write the node; `node` was read of it. Return why nothing was written; None after a write."""
         write: tuple[r.Operation, ...] = (r.Create(self.path, data, ephemeral=True),)
         if node is not None and node[1].owner == session_id:
             write = (r.SetData(self.path, data, node[1].version),)

@@ -145,7 +145,7 @@ def _parsed(environment: SandboxedEnvironment, text: str, names: Names) -> nodes
 def _result_faults(parts: _Parts, names: Collection[str]) -> Iterator[TemplateFault]:
     """Every use of `tasks` that is not `tasks.NAME.result` or `tasks['NAME'].result`.
 
-    `found`: the result of `tasks_read`. A use that it misses, such as after a quoted `}}`, is a fault, too.
+    `names`: the result of `tasks_read`. A use that it misses, such as after a quoted `}}`, is a fault, too.
     """
     plain = {
         id(named.node)
@@ -168,7 +168,7 @@ def _result_faults(parts: _Parts, names: Collection[str]) -> Iterator[TemplateFa
 def _variable_faults(parts: _Parts, names: Collection[str]) -> Iterator[TemplateFault]:
     """Every use of `vars` without a constant name: a run keeps the variables that it names.
 
-    `found`: the result of `variables_in`.
+    `names`: the result of `variables_in`.
     """
     plain = {
         id(used.node)

@@ -55,7 +55,7 @@ def file_order(path: str) -> tuple[tuple[bool, str], ...]:
 
 
 def listing(listed: Iterable[ListedFile], limit: int, after: str = "") -> Listing:
-    """The first `limit` files after a path. `found` has the order of `file_order`."""
+    """The first `limit` files after a path. `listed` has the order of `file_order`."""
     files: list[ListedFile] = []
     count = size = 0
     last = file_order(after) if after else None

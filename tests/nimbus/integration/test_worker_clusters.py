@@ -50,10 +50,6 @@ def _run(bench: Bench) -> tuple[ProcessId, ProcessId]:
     return runner, next(found for found in bench.processes() if found.pid == pid)
 
 
-def _alive(process: ProcessId) -> bool:
-    return is_alive(process.pid, process.start_ticks)
-
-
 def test_remains_of_an_attempt_are_killed_while_its_namesake_of_another_cluster_runs_on(
     benches: tuple[Bench, Bench],
 ) -> None:
@@ -67,9 +63,9 @@ def test_remains_of_an_attempt_are_killed_while_its_namesake_of_another_cluster_
         assert one.await_end().outcome is Outcome.LOST
     finally:
         worker.close(timedelta(seconds=10))
-    assert not _alive(child)
-    assert _alive(other_runner)
-    assert _alive(other_child)
+    assert not is_alive(child)
+    assert is_alive(other_runner)
+    assert is_alive(other_child)
     (two.root / "gate").touch()
     assert two.await_end().outcome is Outcome.SUCCEEDED
 
@@ -84,15 +80,15 @@ def test_remains_of_another_clusters_attempt_are_left_to_its_own_worker(benches:
     worker.start()
     try:
         assert one.await_end().outcome is Outcome.LOST
-        assert not _alive(child)
-        assert _alive(other_child)
+        assert not is_alive(child)
+        assert is_alive(other_child)
         other_worker.start()
 
         assert two.await_end().outcome is Outcome.LOST
     finally:
         worker.close(timedelta(seconds=10))
         other_worker.close(timedelta(seconds=10))
-    assert not _alive(other_child)
+    assert not is_alive(other_child)
 
 
 def test_attempt_is_reaped_while_its_namesake_of_another_cluster_runs_on(
@@ -112,8 +108,8 @@ def test_attempt_is_reaped_while_its_namesake_of_another_cluster_runs_on(
         assert one.await_end().outcome is Outcome.LOST
     finally:
         worker.close(timedelta(seconds=10))
-    assert not _alive(child)
-    assert _alive(other_runner)
+    assert not is_alive(child)
+    assert is_alive(other_runner)
 
 
 def test_attempt_is_supervised_by_a_runner_in_a_folder_of_another_worker_of_its_cluster(
@@ -129,7 +125,7 @@ def test_attempt_is_supervised_by_a_runner_in_a_folder_of_another_worker_of_its_
         one.board.assign("w2", reap)
         eventually(lambda: reap.attempt in worker.collecting(), "the order is seen")
         assert one.slots().end is None
-        assert _alive(child)
+        assert is_alive(child)
 
         (one.root / "gate").touch()
 
