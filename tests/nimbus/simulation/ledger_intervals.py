@@ -65,10 +65,13 @@ class IntervalLaws:
         """Compare with ZooKeeper's content after a commit."""
         indexes = self._world.zookeeper.world.intervals
         for pipeline, interval in self._last:
-            run = max(self._covering(pipeline, interval), key=_ended)
-            found = indexes[pipeline].last(interval) if pipeline in indexes else None
-            said: tuple[object, ...] = () if found is None else (found.run, found.outcome)
-            hold(Law.INTERVALS, said == (run.id, run.state), interval, "of", run.id, run.state, "is", said)
+            covering = list(self._covering(pipeline, interval))
+            latest = max(map(_ended, covering))
+            # Several runs may end in the same moment: each of them is the last one.
+            last = [(run.id, run.state) for run in covering if _ended(run) == latest]
+            ended = indexes[pipeline].last(interval) if pipeline in indexes else None
+            said: tuple[object, ...] = () if ended is None else (ended.run, ended.outcome)
+            hold(Law.INTERVALS, said in last, interval, "of", last, "is", said)
 
     def _covering(self, pipeline: PipelineName, interval: DataInterval) -> Iterator[Run]:
         """The last runs of an interval, and of longer ones that cover it."""
