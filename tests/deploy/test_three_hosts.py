@@ -27,6 +27,7 @@ pytestmark = [
 _PAGE = sections(PROJECT / "docs/systemd.md")
 _DAY_2 = sections(PROJECT / "docs/production.md")
 _READERS = {
+    "NEW-SECRET-KEY": "a-secret-key",  # the server of this test knows one pair
     "https://s3.example.com": "http://s3.example.com:9000",
     "https://alerts.example.com/hook": "http://alerts.example.com:9001/hook",
     "ACCESS-KEY": "an-access-key",
@@ -109,7 +110,7 @@ def test_zookeeper_server_is_replaced(hosts: dict[str, Machine], name: str) -> N
 
 def test_secrets_are_changed(hosts: dict[str, Machine]) -> None:
     first, all_of_them = hosts["nimbus1"], hosts.values()
-    certificate, restart, token, password = _DAY_2["Change secrets and certificates"]
+    certificate, restart, keys, token, password = _DAY_2["Change secrets and certificates"]
     served = (
         "echo | openssl s_client -connect nimbus1.example.com:8470 2>/dev/null | openssl x509 -noout -serial"
     )
@@ -118,6 +119,8 @@ def test_secrets_are_changed(hosts: dict[str, Machine]) -> None:
     _follow([certificate], [first], "~/cluster")
     until("the API has the new certificate", lambda: first.shell(served, "/") != before)
     _follow([restart], all_of_them, "~/cluster")
+    _follow([keys], all_of_them, "~/cluster")
+    until("one leads with the keys", lambda: " leader " in _nimbus(first, "cluster participants"))
     assert "is revoked" in first.shell(_prepared(token.text), "~/cluster")
 
     for machine in all_of_them:
