@@ -156,7 +156,8 @@ class Ledger:
                 held = holds and places.is_held(before, pipelines, holds)
                 hold(Law.HELD, not held, run.id, "starts, and is held")
             case w.PutPipeline(record, was) if record.positions_of_all != was.positions_of_all:
-                asked = record.updated_at != was.updated_at
+                # Two commands of one transaction have one time; the second one may be a rewind.
+                asked = record.updated_at != was.updated_at or record.rewound_from != was.rewound_from
                 hold(Law.HELD, asked or not self.is_held(record.name), record.name, "moves, and is held")
             case _:
                 pass
