@@ -39,8 +39,10 @@ generated: setup ## Write the generated files that are committed: docs/reference
 	$(PY) -m tests.nimbus.unit.openapi_changes --write
 	$(PY) -m tests.nimbus.stored_records
 
-test: examples ## Run all tests, or those of PACKAGE (nimbus, leader, blobsync), five files at a time; NIMBUS_TEST_JOBS=0: one after the other
-	$(PYTEST) $(SIDE_BY_SIDE) --junit-xml=build/tests.xml tests/$(PACKAGE)
+# If a pytest process died, not all tests were run: the status is 2, and nothing is run again.
+test: examples ## Run all tests, or those of PACKAGE (nimbus, leader, blobsync), five files at a time; NIMBUS_TEST_JOBS=0: one after the other; AGAIN=1: failed ones once more, alone
+	$(PYTEST) $(SIDE_BY_SIDE) --junit-xml=build/tests.xml tests/$(PACKAGE) \
+	$(if $(AGAIN),|| { [ $$? = 1 ] && echo "What failed runs once more, alone." && $(PYTEST) --last-failed --last-failed-no-failures none tests/$(PACKAGE); })
 
 slow-files: ## Record the slowest files of the last `make test`, so that the next one begins with them
 	$(PY) -m tests.slow_files build/tests.xml
