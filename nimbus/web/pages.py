@@ -124,13 +124,23 @@ class Frames:
             holds=[hold.words(name) for name, hold in self._services.reader.settings().holds.items()],
         )
 
-    def date_zone(self, pipeline: str) -> times.DateZone:
-        """The zone of a pipeline's dates; UTC if it cannot be read."""
-        try:
-            record = self._services.reader.pipeline(PipelineName(pipeline))
-        except NimbusError:
-            return times.DateZone()
-        return times.date_zone(None if record is None else record.profile)
+    def date_zones(self, about: str | None) -> Callable[[str], times.DateZone]:
+        """The zones of pipelines' dates, by name; UTC if one cannot be read. `about`: as of `Pages.answer`.
+
+        Others stand in lists, so they are looked up in the catalog, which the reader has in memory.
+        """
+        reader = self._services.reader
+        listed = cache(lambda: {record.name: record for record in reader.pipelines()})
+
+        def zone(pipeline: str) -> times.DateZone:
+            try:
+                name = PipelineName(pipeline)
+                record = reader.pipeline(name) if pipeline == about else listed().get(name)
+            except NimbusError:
+                return times.DateZone()
+            return times.date_zone(None if record is None else record.profile)
+
+        return cache(zone)
 
     def unavailable(self) -> Frame:
         """The frame of the page about a ZooKeeper outage, from data that was read before."""
@@ -266,8 +276,12 @@ class Pages:
 
     def page_times(self, request: Request, about: str | None = None) -> times.Times:
         """The times of a page. `about`: as of `answer`."""
-        chosen, is_asked = times.choice(request)
-        return times.Times(chosen, cache(self._frames.date_zone), about, is_asked)
+        known = request.scope.setdefault("nimbus.times", {})
+        if about not in known:
+            chosen, is_asked = times.choice(request)
+            known[about] = times.Times(chosen, self._frames.date_zones(about), about, is_asked)
+        of_page: times.Times = known[about]
+        return of_page
 
     def _frame(self, status: int, code: str | None) -> Frame:
         if code == StoreUnavailableError.code:

@@ -24,7 +24,15 @@ from nimbus.domain.runs.task_run import Outcome, TaskRun, TaskState
 from nimbus.domain.runs.tasks import Tasks
 from tests.nimbus.integration.conftest import T0
 from tests.nimbus.integration.web_pages import LARGEST_PAGE, Parsed
-from tests.nimbus.integration.web_samples import HOSTILE, HOSTILE_NAME, fan, finished, layered, part_done
+from tests.nimbus.integration.web_samples import (
+    HOSTILE,
+    HOSTILE_NAME,
+    fan,
+    finished,
+    layered,
+    part_done,
+    pipeline,
+)
 from tests.nimbus.unit.test_access import a_token
 
 LARGEST_SCRIPTS = 40_000
@@ -586,3 +594,19 @@ def test_choice_of_a_zone_is_kept_for_later_pages_but_not_by_a_page_that_fetches
     assert "set-cookie" not in again.headers
     assert " JST</time>" in web.get("/ui/runs").text
     assert " JST</time>" not in again.text
+
+
+def test_list_of_runs_has_the_zones_of_many_pipelines_without_a_read_of_each(
+    world: Any, web: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        of = pipeline(world, f"of-{number}", [])
+        world.cluster.put(world.new_run(f"r{number}", pipeline=of.name))
+    read: list[str] = []
+    one = world.reader.pipeline
+    monkeypatch.setattr(world.reader, "pipeline", lambda name: read.append(name) or one(name))
+
+    listed = web.get("/ui/runs").text
+
+    assert listed.count(" CEST</time>") + listed.count(" CET</time>") >= 3
+    assert read == []
