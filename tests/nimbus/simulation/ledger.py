@@ -63,12 +63,16 @@ class Ledger:
 
     # -- from the workers' side
 
-    def executed(self, attempt: AttemptId) -> None:
-        """User code of an attempt begins."""
+    def executed(self, attempt: AttemptId, shown_s: float) -> None:
+        """User code of an attempt begins. `shown_s`: when the board was last read, and had no END.
+
+        An END may be written between that read and this moment: the code runs, and commits nothing.
+        """
         hold(Law.CODE_ONCE, attempt not in self.executions, attempt)
         self.executions.add(attempt)
         ended = self.attempts.ends.get(attempt)
-        hold(Law.ONE_AT_A_TIME, ended is None, attempt, "starts though its END says", ended)
+        was_unseen = ended is not None and shown_s <= self.attempts.ended_s[attempt]
+        hold(Law.ONE_AT_A_TIME, ended is None or was_unseen, attempt, "starts though its END says", ended)
         for other in self._world.computing():
             same_task = (other.run, other.task) == (attempt.run, attempt.task)
             if same_task and other < attempt:

@@ -43,6 +43,8 @@ class AttemptLaws:
     def __init__(self, world: World, runs: RunLaws) -> None:
         self._world, self._runs = world, runs
         self.ends: dict[AttemptId, End] = {}
+        self.ended_s: dict[AttemptId, float] = {}
+        """When each was written."""
         self._claims: dict[AttemptId, Claim] = {}
         self.open: dict[AttemptId, WorkerId] = {}
         """By the runs' records."""
@@ -69,6 +71,7 @@ class AttemptLaws:
     def _ended(self, attempt: AttemptId, end: End) -> None:
         hold(Law.SLOT_STANDS, attempt not in self.ends, attempt, "ended twice:", self.ends.get(attempt), end)
         self.ends[attempt] = end
+        self.ended_s[attempt] = self._world.time.s
         if end.outcome is Outcome.SUCCEEDED:
             driver = self._world.drivers[str(end.nonce)]
             hold(Law.DRIVER, driver.success and driver.kept, attempt, "is no success:", end)

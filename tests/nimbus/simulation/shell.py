@@ -222,7 +222,7 @@ class Shell:
                 self.tell(self._prepare())
             case m.StartDriver():
                 self.driver.start()
-                self.world.ledger.executed(self.folder.attempt)
+                self.world.ledger.executed(self.folder.attempt, self._shown_s)
             case m.AskToEnd() | m.KillDriver() | m.KillStarter():
                 self._drive(instruction)
             case _:
