@@ -119,6 +119,14 @@ class SeenReader:
         """The role on the pipeline of a run; the role on everything for an unknown one."""
         return role_of(self.lookups().of_run(RunId(run_id)))
 
+    def check_run(self, run: RunId, needed: AccessRole, what: str) -> None:
+        """Raise AccessDeniedError if the principal has not this role on a run, which may be large to read."""
+        if not sees(needed) and not (role := self.role_of_run(run)).includes(needed):
+            name = principal().name
+            raise AccessDeniedError(
+                "role_too_low", f"{what} of run {run}: needs the role {needed}, and {name} has {role} on it."
+            )
+
     def topics(self, asked: Sequence[str]) -> Sequence[str]:
         """Those of the topics of a stream that are not about what may not be seen."""
         if sees(_STATUS):
@@ -352,7 +360,7 @@ class SeenHistory(_Seen[History]):
 
     def given(self, run: RunId) -> TaskResults:
         """Results and tables of the tasks of a run."""
-        _check(self._reader.role_of_run(run), _VIEWER, f"results of run {run}")
+        self._reader.check_run(run, _VIEWER, "results")
         return self._all.given(run)
 
 
@@ -381,11 +389,11 @@ class SeenLogs(_Seen[LogArchive]):
     def read(
         self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20, kept: KeptLog = KeptLog.LOG
     ) -> bytes:
-        _check(self._reader.role_of_run(attempt.run), _LOGS, f"the log of run {attempt.run}")
+        self._reader.check_run(attempt.run, _LOGS, "the log")
         return self._all.read(attempt, offset, limit, kept)
 
     def size(self, attempt: AttemptId) -> int:
-        _check(self._reader.role_of_run(attempt.run), _LOGS, f"the log of run {attempt.run}")
+        self._reader.check_run(attempt.run, _LOGS, "the log")
         return self._all.size(attempt)
 
 
@@ -397,13 +405,6 @@ class SeenDefinitions(_Seen[Definitions]):
         if not self._reader.may(release.pipeline, _VIEWER):
             raise DefinitionNotHereError(release)
         return self._all.definition(release)
-
-
-def _check(role: AccessRole, needed: AccessRole, what: str) -> None:
-    if not role.includes(needed):
-        raise AccessDeniedError(
-            "role_too_low", f"{what}: needs the role {needed}, and {principal().name} has {role} on it."
-        )
 
 
 def _with_reasons(said: Iterable[tuple[Said, AccessRole]]) -> tuple[Said, ...]:

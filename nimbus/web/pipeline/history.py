@@ -112,10 +112,12 @@ class PastRuns:
         most: int = STRIP,
         defined: Sequence[str] = (),
         task: str | None = None,
+        read: Run | None = None,
     ) -> Past:
         """The last runs of a pipeline, which the principal may see: at most `most`.
 
-        `defined`: tasks that are rows in any case; `task`: a task that is a row although there are too many.
+        `defined`: tasks that are rows in any case; `task`: a task that is a row although there are too many;
+        `read`: a run that was read just now.
         """
         listed = [run for run in services.reader.run_list().values() if run.pipeline == pipeline]
         place = (pipeline, most, tuple(defined), task)
@@ -131,11 +133,12 @@ class PastRuns:
                 while len(self._kept) > _KEPT:
                     self._kept.popitem(last=False)
             return past
-        open_runs = {run.id for run in listed if not run.state.is_final}
+        at_hand = () if read is None else (read,)
+        open_runs = {run.id for run in listed if not run.state.is_final} - {run.id for run in at_hand}
         runs = services.reader.runs(
             [column.run for column in (*past.older, *past.columns) if column.run in open_runs]
         )
-        fresh = {name: _column(run, past.rows) for name, run in runs.items()}
+        fresh = {run.id: _column(run, past.rows) for run in (*runs.values(), *at_hand)}
 
         def now(columns: Iterable[Column]) -> tuple[Column, ...]:
             return tuple(fresh.get(column.run or RunId(""), column) for column in columns)

@@ -36,7 +36,8 @@ class Strip:
 
 def strip(services: ApiServices, pages: Pages, request: Request, run: Run, task: str | None = None) -> Strip:
     """The last runs of a run's pipeline. `task`: its row is marked, and columns lead to it; None: to runs."""
-    past, times = pages.past.of(services, run.pipeline, task=task), pages.page_times(request, run.pipeline)
+    past = pages.past.of(services, run.pipeline, task=task, read=run)
+    times = pages.page_times(request, run.pipeline)
     record = services.reader.pipeline(run.pipeline)
     columns = dated(services, past, record, STRIP)
     rows = _chosen(past, task)

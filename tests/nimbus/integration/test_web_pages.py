@@ -610,3 +610,20 @@ def test_list_of_runs_has_the_zones_of_many_pipelines_without_a_read_of_each(
 
     assert listed.count(" CEST</time>") + listed.count(" CET</time>") >= 3
     assert read == []
+
+
+def test_page_of_a_task_reads_its_run_twice_though_it_shows_the_log_and_the_last_runs(
+    world: Any, web: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.ended(world.opened(world.new_run("r1"), "extract"), "extract", Outcome.SUCCEEDED)
+    world.logs.append(AttemptId(RunId("r1"), TaskName("extract"), 1), 0, b"done\n")
+    web.get("/ui/runs/r1/tasks/extract")  # reads the last runs, which are kept
+    read: list[str] = []
+    one, some = world.reader.run, world.reader.runs
+    monkeypatch.setattr(world.reader, "run", lambda name: read.append(name) or one(name))
+    monkeypatch.setattr(world.reader, "runs", lambda names: read.extend(names := list(names)) or some(names))
+
+    shown = web.get("/ui/runs/r1/tasks/extract").text
+
+    assert "done" in shown
+    assert read == ["r1", "r1"], "for the page, and for the list of output files"
