@@ -41,6 +41,7 @@ generated: setup ## Write the generated files that are committed: docs/reference
 
 # If a pytest process died, not all tests were run: the status is 2, and nothing is run again.
 test: examples ## Run all tests, or those of PACKAGE (nimbus, leader, blobsync), five files at a time; NIMBUS_TEST_JOBS=0: one after the other; AGAIN=1: failed ones once more, alone
+	export NIMBUS_LAW_TIMES=$${NIMBUS_LAW_TIMES:-0.5}; \
 	$(PYTEST) $(SIDE_BY_SIDE) --junit-xml=build/tests.xml tests/$(PACKAGE) \
 	$(if $(AGAIN),|| { [ $$? = 1 ] && echo "What failed runs once more, alone." && $(PYTEST) --last-failed --last-failed-no-failures none tests/$(PACKAGE); })
 
@@ -115,9 +116,9 @@ chaos-kills: setup ## Kill leaders at each step of commands and alerts, without 
 	NIMBUS_ALERT_KILLS_RECORD=$${NIMBUS_ALERT_KILLS_RECORD:-build/alert-kills.jsonl} \
 	$(PYTEST) -m thorough tests/nimbus/chaos/test_command_step_kills.py tests/nimbus/chaos/test_alert_step_kills.py
 
-chaos-api: setup ## Kill leaders during conditional writes and generated requests: NIMBUS_API_KILLS_ROUNDS, NIMBUS_API_KILLS_EXAMPLES
+chaos-api: setup ## Send requests at all limits of the API's schema; kill leaders during conditional writes and generated requests: NIMBUS_API_KILLS_ROUNDS, NIMBUS_API_KILLS_EXAMPLES
 	NIMBUS_API_KILLS_ROUNDS=$${NIMBUS_API_KILLS_ROUNDS:-100} NIMBUS_API_KILLS_EXAMPLES=$${NIMBUS_API_KILLS_EXAMPLES:-20} \
-	$(PYTEST) -m thorough tests/nimbus/chaos/test_api_kills.py
+	$(PYTEST) -m thorough tests/nimbus/chaos/test_api_kills.py tests/nimbus/integration/test_api_schema.py
 
 chaos-blobsync: setup ## A thousand kills, faulty S3, full disks, and 200 rounds of publishers and syncers at once
 	NIMBUS_BLOB_KILLS=$${NIMBUS_BLOB_KILLS:-1000} NIMBUS_BLOB_ROUNDS=$${NIMBUS_BLOB_ROUNDS:-200} \

@@ -13,6 +13,7 @@ import pytest
 
 from nimbus.domain.commands import ControlBackfill, StopRun
 from tests.nimbus import api_fuzz
+from tests.thorough import thorough
 
 SLOW = pytest.mark.timeout(1200)
 """Thousands of requests take a minute, or several on a busy machine."""
@@ -31,7 +32,14 @@ def populated(world: Any, api_url: str) -> str:
 @pytest.mark.own_application
 @SLOW
 def test_api_answers_as_its_schema_says(populated: str, tmp_path: Path) -> None:
-    _to_every_operation(populated, tmp_path, phases="examples,coverage,fuzzing", examples=2)
+    _to_every_operation(populated, tmp_path, examples=2)
+
+
+@thorough
+@pytest.mark.own_application
+@SLOW
+def test_api_answers_as_its_schema_says_at_all_limits_of_it(populated: str, tmp_path: Path) -> None:
+    _to_every_operation(populated, tmp_path, phases="coverage")
 
 
 @pytest.mark.own_application

@@ -32,7 +32,7 @@ _ANSWERED = PrepareRelease | StorePurge | StoreVersions
 LATEST_S = 1100.0
 """When a command must be decided, on the clock of `Bench`."""
 STRIDE = 20 // KILLS
-"""Leaders are killed at each step in `make simulate`, at every second one in `make test`."""
+"""Leaders are killed at each step in `make simulate`, at every fourth one in `make test`."""
 
 
 class KilledError(BaseException):
