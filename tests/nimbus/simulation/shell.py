@@ -221,6 +221,9 @@ class Shell:
                 hold(fresh, "a driver is made ready long after the board showed the claim")
                 self.tell(self._prepare())
             case m.StartDriver():
+                fresh = self.world.time.s - self._shown_s <= self.terms.claim_valid_s
+                hold(fresh, "a driver starts long after the board showed the claim")
+                hold(not self._knows_end, "a driver starts though its END was read")
                 self.driver.start()
                 self.world.ledger.executed(self.folder.attempt, self._shown_s)
             case m.AskToEnd() | m.KillDriver() | m.KillStarter():
