@@ -55,6 +55,8 @@ class ShareLaws:
         self._smallest(team, waiting, held, run, opened.spec.name)
 
     def _started(self, run: Run, state: State) -> None:
+        if not places.can_work(run):
+            return  # it only waits, and takes no place
         live = [run if other.id == run.id else other for other in self._live()]
         counted = {other.id: places.top_of(other, live) for other in live if places.works(other)}
         trees = set(counted.values())
