@@ -9,7 +9,7 @@ from typing import NamedTuple
 from nimbus.domain.attempts.slots import Slots
 from nimbus.domain.attempts.supervision import shows_life
 from nimbus.domain.attempts.workers import WorkerInfo
-from nimbus.domain.ids import AttemptId, PipelineName, RunId
+from nimbus.domain.ids import AttemptId, PipelineName, RunId, WorkerId
 from nimbus.domain.pipelines.pipeline import TaskSpec
 from nimbus.domain.runs.run import Run
 from nimbus.domain.runs.task_run import Attempt
@@ -69,6 +69,7 @@ class Silence(NamedTuple):
     """False: its worker is silent; True: its runner, or its driver in a cluster."""
     since_s: float
     """When this leader noticed it, in elapsed seconds."""
+    worker: WorkerId
 
 
 class OpenAttempts:
@@ -112,6 +113,11 @@ class OpenAttempts:
         for worker in changed:
             for attempt in sorted(self.workers.open_on(worker)):
                 self._note_silence(attempt, now)
+        there = self.workers.registered
+        # Also of attempts that are not read again yet: their worker was missed, and is seen now.
+        seen = [name for name, of in self.silent.items() if not of.is_claimed and of.worker in there]
+        for attempt in seen:
+            del self.silent[attempt]
         if changed:  # the possible reapers of silent attempts have changed
             for attempt in self.silent:
                 self._work.add(Key.of_attempt(attempt))
@@ -165,7 +171,7 @@ class OpenAttempts:
         if alive:
             self.silent.pop(attempt_id, None)
         elif silent is None or silent.is_claimed is not held:
-            self.silent[attempt_id] = Silence(held, now.elapsed_s)
+            self.silent[attempt_id] = Silence(held, now.elapsed_s, attempt[1].worker)
         self._work.add(Key.of_attempt(attempt_id))
 
     def note_ends(self, before: Run, run: Run) -> None:

@@ -395,9 +395,22 @@ def test_silence_of_a_runner_begins_when_its_claim_is_seen_not_when_its_worker_f
     assert open_all(state) == ["r.a.1"]
     (attempt,) = state.attempts.slots
     state.put_workers([], at(NOW + timedelta(seconds=1)))
-    assert state.attempts.silent == {attempt: Silence(is_claimed=False, since_s=1.0)}
+    assert state.attempts.silent == {attempt: Silence(is_claimed=False, since_s=1.0, worker=WORKER.id)}
     claim = Claim(attempt=str(attempt), worker=WORKER.id, host=HostId("h"), pid=1, claimed_at=NOW)
 
     state.attempts.put_slots(attempt, Slots(claim=claim), at(NOW + timedelta(seconds=29)))
 
-    assert state.attempts.silent == {attempt: Silence(is_claimed=True, since_s=29.0)}
+    assert state.attempts.silent == {attempt: Silence(is_claimed=True, since_s=29.0, worker=WORKER.id)}
+
+
+def test_silence_ends_when_its_worker_is_seen_while_all_is_read_again() -> None:
+    before = known(a_run("r", a_task("a")))
+    assert open_all(before) == ["r.a.1"]
+    before.put_workers([], at(NOW + timedelta(seconds=1)))
+    state = State(epoch=before.epoch, schema=before.leadership.schema, policy=before.policy)
+    state.keep_from(before)
+
+    state.put_workers([WORKER], at(NOW + timedelta(seconds=2)))  # first: its runs are read after it
+
+    assert before.attempts.silent
+    assert state.attempts.silent == {}
