@@ -70,6 +70,7 @@ class Silence(NamedTuple):
     since_s: float
     """When this leader noticed it, in elapsed seconds."""
     worker: WorkerId
+    """Which has the order."""
 
 
 class OpenAttempts:
