@@ -55,17 +55,17 @@ class BlobNotFoundError(BlobSyncError):
         self.where = where
 
 
-class StoreUnavailableError(BlobSyncError):
+class BucketUnavailableError(BlobSyncError):
     """The store gave no usable answer: not reachable, too slow, overloaded, or it broke off."""
 
-    code = "store_unavailable"
+    code = "bucket_unavailable"
     retryable = True
 
 
-class StoreAccessDeniedError(BlobSyncError):
+class BucketAccessDeniedError(BlobSyncError):
     """The store refused the credentials, or they lack a permission."""
 
-    code = "store_access_denied"
+    code = "bucket_access_denied"
 
 
 class BucketMissingError(BlobSyncError):
@@ -74,10 +74,10 @@ class BucketMissingError(BlobSyncError):
     code = "bucket_missing"
 
 
-class StoreRefusedError(BlobSyncError):
+class BucketRefusedError(BlobSyncError):
     """The store understood the request and refused it; the same request will be refused again."""
 
-    code = "store_refused"
+    code = "bucket_refused"
 
 
 class UnmatchedPatternError(BlobSyncError):

@@ -77,13 +77,6 @@ class StoreDeniedError(StoreUnavailableError):
     exit_code = 7
 
 
-class FencedOutError(NimbusError):
-    """A write was refused because another scheduler leads now."""
-
-    code = "fenced_out"
-    exit_code = 4
-
-
 class SlotTakenError(NimbusError):
     """Another process had already created the slot (or node) of a write. Read it, and decide again."""
 
@@ -157,7 +150,7 @@ class LeaderTransaction(Protocol):
         """Apply all writes. Call it once. An empty transaction does nothing.
 
         Raises:
-            FencedOutError: another scheduler leads.
+            leader.FencedOutError: another scheduler leads.
             SlotTakenError: a node to be created exists already.
             StaleStateError: a node to be changed or removed does not exist.
             StoreUnavailableError: no answer; the writes may or may not have been applied: load again.
@@ -253,7 +246,7 @@ class LeaderStore(Protocol):
         The caller archives them, then removes them. Outcomes beyond twice `most` are removed at once.
 
         Raises:
-            FencedOutError: another scheduler leads.
+            leader.FencedOutError: another scheduler leads.
             StoreUnavailableError: no answer.
         """
 

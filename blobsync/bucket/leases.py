@@ -29,7 +29,7 @@ from typing import Any, Self
 
 from blobsync.bucket import keys
 from blobsync.bucket.ports import ObjectInfo, ObjectStore, PatientStore
-from blobsync.errors import BlobNotFoundError, BlobSyncError, PublishLapsedError, StoreUnavailableError
+from blobsync.errors import BlobNotFoundError, BlobSyncError, BucketUnavailableError, PublishLapsedError
 from blobsync.log import LazyLog
 
 SCHEMA = 1
@@ -142,7 +142,7 @@ class BucketLease:
     def others(self, prefix: str) -> tuple[datetime, list[LiveLease]]:
         """The store's time, and the leases that are valid now. Call it after the write, never before.
 
-        StoreUnavailableError also if the store does not list this lease.
+        BucketUnavailableError also if the store does not list this lease.
         """
 
         def ask(store: ObjectStore) -> tuple[datetime, list[LiveLease]]:
@@ -151,7 +151,7 @@ class BucketLease:
             except BlobNotFoundError as exc:
                 # Seen once with rclone under load. A lease that is not listed has no effect.
                 self.write_once(store)
-                raise StoreUnavailableError(
+                raise BucketUnavailableError(
                     f"the store does not list the lease {self.key}, written a moment ago; it was "
                     f"written again"
                 ) from exc
@@ -224,7 +224,7 @@ def publish_lease(
     """Hold a lease while a release is published, so that no object that the publish relies on is collected.
 
     Waits until no collection deletes. The thread `blobsync-publish-lease` renews the lease.
-    StoreUnavailableError also if a collection takes too long.
+    BucketUnavailableError also if a collection takes too long.
     """
     data = Lease(subject, holder, datetime.now(UTC), ttl)
     lapsed = partial(_publish_lapsed, subject)
@@ -235,7 +235,7 @@ def publish_lease(
             store.stopping.wait(1.0)
             store.raise_if_stopped()
             if clock_s() > until_s:
-                raise StoreUnavailableError(
+                raise BucketUnavailableError(
                     f"a collection has been deleting for {COLLECTION_PATIENCE} in the bucket; publish again "
                     f"when the leases below {keys.COLLECT_LEASES} are gone"
                 )

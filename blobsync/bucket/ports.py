@@ -59,8 +59,8 @@ class UnfinishedUpload:
 class ObjectStore(Protocol):
     """Objects under keys. Thread-safe. Every call has a time limit.
 
-    Every method may raise `StoreUnavailableError` (worth a retry), `StoreAccessDeniedError`,
-    `BucketMissingError`, `StoreRefusedError` and `InvalidKeyError` (see `blobsync.names.key_fault`). Nothing
+    Every method may raise `BucketUnavailableError` (worth a retry), `BucketAccessDeniedError`,
+    `BucketMissingError`, `BucketRefusedError` and `InvalidKeyError` (see `blobsync.names.key_fault`). Nothing
     here depends on conditional writes, metadata, tags or checksums of the store: servers differ too much.
     A store does not verify what it reads; the caller knows the digest and does.
     """
@@ -84,7 +84,7 @@ class ObjectStore(Protocol):
 
         Raises:
             BlobNotFoundError: there is no such object.
-            StoreUnavailableError: also if the answer breaks off, or is for another range.
+            BucketUnavailableError: also if the answer breaks off, or is for another range.
         """
 
     def copy(self, key: str, fd: int, *, start: int, size_bytes: int, on_progress: OnProgress) -> None:
@@ -103,7 +103,7 @@ class ObjectStore(Protocol):
 
         Raises:
             BlobNotFoundError: there is no such object.
-            StoreUnavailableError: also if the object ends before. The bytes before that may be in the file.
+            BucketUnavailableError: also if the object ends before. The bytes before that may be in the file.
             LocalStoreError: the file cannot be written.
         """
 

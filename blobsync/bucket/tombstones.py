@@ -22,7 +22,7 @@ from typing import Any
 from blobsync.bucket import keys
 from blobsync.bucket.ports import ObjectInfo, ObjectStore
 from blobsync.bucket.releases import compressed, decompressed
-from blobsync.errors import BlobNotFoundError, StoreUnavailableError
+from blobsync.errors import BlobNotFoundError, BucketUnavailableError
 from blobsync.names import key_fault
 
 SCHEMA = 1
@@ -97,7 +97,7 @@ def tombstones(store: ObjectStore) -> list[StoredTombstone]:
             return [
                 _read(store, info) for info in list(store.list(keys.TOMBSTONES)) if is_tombstone(info.key)
             ]
-    raise StoreUnavailableError(
+    raise BucketUnavailableError(
         f"the tombstones under {keys.TOMBSTONES} were replaced {_MAX_LOOKS} times while they were read. "
         f"If no collection is running, find out with `probe` what the server does"
     )

@@ -96,10 +96,10 @@ _EXITS = {
     "release_absent": BlobsyncExit.NOT_FOUND,
     "blob_missing": BlobsyncExit.NOT_FOUND,
     "blob_not_found": BlobsyncExit.NOT_FOUND,
-    "store_unavailable": BlobsyncExit.UNREACHABLE,
+    "bucket_unavailable": BlobsyncExit.UNREACHABLE,
     "bucket_missing": BlobsyncExit.UNREACHABLE,
-    "store_access_denied": BlobsyncExit.DENIED,
-    "store_refused": BlobsyncExit.DENIED,
+    "bucket_access_denied": BlobsyncExit.DENIED,
+    "bucket_refused": BlobsyncExit.DENIED,
     "local_store": BlobsyncExit.DISK,
 }
 

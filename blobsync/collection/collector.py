@@ -126,7 +126,7 @@ def collect_garbage(
     Raises:
         GcRefusedError: it is not certain what is needed, or too much would be deleted. Nothing was deleted;
             in a run that had begun to delete, nothing more.
-        StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: see `ObjectStore`.
+        BucketUnavailableError, BucketAccessDeniedError, BucketMissingError: see `ObjectStore`.
     """
     if not keep and not allow_empty:
         raise GcRefusedError(

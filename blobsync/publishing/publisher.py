@@ -111,7 +111,7 @@ def publish(
         InvalidLayoutError: `published_by` is not a printable text of up to 200 characters.
         LocalStoreError: a file cannot be read, or `scratch` has no room.
         PublishLapsedError: the lease could not be kept.
-        StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: see `ObjectStore`.
+        BucketUnavailableError, BucketAccessDeniedError, BucketMissingError: see `ObjectStore`.
     """
     who = published_by if published_by is not None else _whoever()
     Layout((), who, datetime.now(UTC))  # raises before any work is done

@@ -157,7 +157,7 @@ class S3Clients:
 
     Raises:
         BlobSyncConfigError: no client can be made of it.
-        StoreUnavailableError: what gives the credentials, such as a role's endpoint, does not answer now.
+        BucketUnavailableError: what gives the credentials, such as a role's endpoint, does not answer now.
     """
 
     def __init__(self, config: S3Config) -> None:
@@ -196,7 +196,7 @@ class S3Clients:
         return self.presigned("get_object", "k", timedelta(hours=1)).partition("?")[0].removesuffix("k")
 
     def reader(self) -> S3Reader:
-        """Make a reader. StoreAccessDeniedError if there are no credentials."""
+        """Make a reader. BucketAccessDeniedError if there are no credentials."""
         return reader_at(self._config, self.base_url(), self._ca_bundle or get_cert_path(True), self._who)
 
     def close(self) -> None:

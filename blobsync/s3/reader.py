@@ -17,7 +17,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from blobsync.bucket.ports import PIECE_BYTES, OnProgress, ignore_progress
-from blobsync.errors import BlobSyncError, LocalStoreError, StoreUnavailableError
+from blobsync.errors import BlobSyncError, BucketUnavailableError, LocalStoreError
 from blobsync.retry import RetryPolicy
 from blobsync.s3.config import S3Config
 from blobsync.s3.connection import Connection, ConnectionPool, FileWriteError
@@ -196,7 +196,7 @@ class S3Reader:
         if head.status == _OK or content_range is not None:
             answer = body_slice(content_range, size_bytes, wanted)
         if answer is None:
-            raise StoreUnavailableError(
+            raise BucketUnavailableError(
                 f"s3://{self._config.bucket}/{wanted.full}: {self._config.where} gave another range than it "
                 f"was asked for ({content_range!r} and {size_bytes} bytes, not "
                 f"{wanted.header!r}); nothing of it was used"

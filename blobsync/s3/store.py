@@ -24,7 +24,7 @@ from blobsync.bucket.ports import (
     checked_range,
     ignore_progress,
 )
-from blobsync.errors import BlobNotFoundError, StoreRefusedError, StoreUnavailableError
+from blobsync.errors import BlobNotFoundError, BucketRefusedError, BucketUnavailableError
 from blobsync.s3.config import S3Config
 from blobsync.s3.errors import answered
 from blobsync.s3.messages import ByteRange
@@ -91,7 +91,7 @@ class S3ObjectStore:
         wanted = ByteRange(self._full(key), start, size_bytes)
         got = self._reader.copy(wanted, fd, on_progress) if size_bytes else 0
         if got != size_bytes:
-            raise StoreUnavailableError(
+            raise BucketUnavailableError(
                 f"s3://{self._config.bucket}/{wanted.full} has {got} of the {size_bytes} bytes from "
                 f"{start} on; it is shorter than it should be"
             )
@@ -171,7 +171,7 @@ class S3ObjectStore:
                 before_each()
             try:
                 self._delete_batch(batch)
-            except StoreRefusedError:
+            except BucketRefusedError:
                 for key in batch:
                     if before_each is not None:
                         before_each()

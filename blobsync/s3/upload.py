@@ -19,10 +19,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from blobsync.bucket.ports import OnProgress, UnfinishedUpload
 from blobsync.errors import (
     BlobSyncError,
+    BucketAccessDeniedError,
     BucketMissingError,
+    BucketRefusedError,
     LocalStoreError,
-    StoreAccessDeniedError,
-    StoreRefusedError,
 )
 from blobsync.s3.client import translated
 from blobsync.s3.config import MAX_PARTS, MIB, S3Config
@@ -36,7 +36,7 @@ _THREADS = 4
 """Number of parts of one object that are sent at a time."""
 _LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder"}
 """Codes for: the upload does not exist any more, or another process wrote other parts to it."""
-_FOR_GOOD = (BucketMissingError, LocalStoreError, StoreAccessDeniedError, StoreRefusedError)
+_FOR_GOOD = (BucketMissingError, LocalStoreError, BucketAccessDeniedError, BucketRefusedError)
 
 
 class _OtherUploadError(Exception):

@@ -22,9 +22,9 @@ from blobsync.bucket.releases import fetch_layout, fetch_manifest
 from blobsync.errors import (
     BlobMissingError,
     BlobSyncError,
+    BucketUnavailableError,
     InvalidLayoutError,
     InvalidManifestError,
-    StoreUnavailableError,
     SyncerClosedError,
 )
 from blobsync.local.incoming import Incoming
@@ -208,7 +208,7 @@ class Transfers:
             self.arrivals.came(item.name, more)
             until_s += self._throttle.take(more)  # waiting here does not count as slowness of the server
             if time.monotonic() > until_s:
-                raise StoreUnavailableError(
+                raise BucketUnavailableError(
                     f"{key} is too slow: {came} of {size} bytes from {start} on arrived; it is tried again"
                 )
 

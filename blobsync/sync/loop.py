@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from functools import partial
 
-from blobsync.errors import StoreUnavailableError, SyncerClosedError
+from blobsync.errors import BucketUnavailableError, SyncerClosedError
 from blobsync.listeners import Listeners
 from blobsync.local.store import LocalStore
 from blobsync.log import LazyLog
@@ -150,7 +150,7 @@ class SyncLoop:
         refs = {*self._table.refs, *self._wanted}
         lost = (ReleaseReadiness(ref, ReleaseState.SYNCING, reason=_FAILED) for ref in refs)
         self._tell(Readiness({release.ref: release for release in lost}))
-        self._waits.fail(StoreUnavailableError(_FAILED))
+        self._waits.fail(BucketUnavailableError(_FAILED))
         self._table = self._new_table()
         self._inbox.put(lambda now_s: self._want(self._wanted, now_s))
 

@@ -11,11 +11,11 @@ from typing import NamedTuple
 from blobsync.errors import (
     BlobNotFoundError,
     BlobSyncError,
+    BucketAccessDeniedError,
     BucketMissingError,
+    BucketRefusedError,
+    BucketUnavailableError,
     LocalStoreError,
-    StoreAccessDeniedError,
-    StoreRefusedError,
-    StoreUnavailableError,
 )
 from blobsync.local.disk_state import DiskState
 from blobsync.local.releases import Release
@@ -54,7 +54,7 @@ _STATES: tuple[tuple[tuple[type[BlobSyncError], ...], ReleaseState], ...] = (
     ((BlobNotFoundError,), ReleaseState.ABSENT),
     (WRONG_BYTES, ReleaseState.CORRUPT),
     (
-        (StoreUnavailableError, StoreAccessDeniedError, BucketMissingError, StoreRefusedError),
+        (BucketUnavailableError, BucketAccessDeniedError, BucketMissingError, BucketRefusedError),
         ReleaseState.UNAVAILABLE,
     ),
 )

@@ -163,8 +163,8 @@ class Syncer:
         Raises:
             ReleaseAbsentError: the store answered that the release, or an object of it, does not exist.
             ReleaseCorruptError: the store repeatedly returned wrong bytes, or the manifest is invalid.
-            StoreUnavailableError: the store did not answer, or the release was not complete in time.
-            StoreAccessDeniedError, BucketMissingError, LocalStoreError: see there.
+            BucketUnavailableError: the store did not answer, or the release was not complete in time.
+            BucketAccessDeniedError, BucketMissingError, LocalStoreError: see there.
             SyncerClosedError: the syncer was closed, before or meanwhile.
         """
         until_s = time.monotonic() + timeout.total_seconds()

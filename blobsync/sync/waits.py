@@ -18,11 +18,11 @@ from typing import TypeVar
 from blobsync.errors import (
     BlobNotFoundError,
     BlobSyncError,
+    BucketUnavailableError,
     InvalidPackError,
     LocalStoreError,
     ReleaseAbsentError,
     ReleaseCorruptError,
-    StoreUnavailableError,
     SyncerClosedError,
 )
 from blobsync.local.disk import LOCKED_AT_MOST_S
@@ -136,7 +136,7 @@ class EnsureCall:
         """The error of a call at its deadline: one that a retry cannot repair, or else the newest one."""
         with self._changed:
             errors = [error for _, error in reversed(self._failures.values())]
-        late = StoreUnavailableError(
+        late = BucketUnavailableError(
             f"{self.ref} was not complete here in time; if it is wanted, the sync continues: call again later"
         )
         return min(errors, key=lambda error: getattr(error, "retryable", False), default=late)

@@ -22,7 +22,7 @@ from blobsync.bucket.ports import (
     checked_range,
     ignore_progress,
 )
-from blobsync.errors import BlobNotFoundError, BlobSyncError, LocalStoreError, StoreUnavailableError
+from blobsync.errors import BlobNotFoundError, BlobSyncError, BucketUnavailableError, LocalStoreError
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class MemoryObjectStore:
     """See `blobsync.bucket.ports.ObjectStore`. Thread-safe.
 
     Faults. `heal(key)` ends those of a key, except `lose`:
-        `unavailable`: while it is True, every call raises `StoreUnavailableError`. Set it to False to end it.
+        `unavailable`: while True, every call raises `BucketUnavailableError`. Set it to False to end it.
         `fail(key, error)`: calls for this key raise `error`.
         `corrupt(key, at)`: reads of this key return a wrong byte at that offset.
         `truncate(key, size_bytes)`: reads break off there, as when a connection is lost.
@@ -135,7 +135,7 @@ class MemoryObjectStore:
             got += len(piece)
             on_progress(len(piece))
         if got != size_bytes:
-            raise StoreUnavailableError(f"memory:{key} has {got} of {size_bytes} bytes from {start} on")
+            raise BucketUnavailableError(f"memory:{key} has {got} of {size_bytes} bytes from {start} on")
 
     def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
         """See `blobsync.bucket.ports.ObjectStore.write`."""
@@ -220,13 +220,13 @@ class MemoryObjectStore:
             if fault.pause_s:
                 fault.healed.wait(fault.pause_s)
             if self.unavailable:
-                raise StoreUnavailableError(f"memory:{key} broke off; this was asked for by a test")
+                raise BucketUnavailableError(f"memory:{key} broke off; this was asked for by a test")
             piece = _damaged(data[offset : min(offset + PIECE_BYTES, cut)], offset, fault.corrupt_at)
             with self._lock:
                 self.read_bytes[key] += len(piece)
             yield offset, piece
         if cut < end:
-            raise StoreUnavailableError(f"memory:{key} broke off after {cut} of {len(data)} bytes")
+            raise BucketUnavailableError(f"memory:{key} broke off after {cut} of {len(data)} bytes")
 
     def _fault(self, key: str) -> _Fault:
         with self._lock:
@@ -236,7 +236,7 @@ class MemoryObjectStore:
         if key is not None:
             checked_key(key)
         if self.unavailable:
-            raise StoreUnavailableError("the store in memory is unavailable; this was asked for by a test")
+            raise BucketUnavailableError("the store in memory is unavailable; this was asked for by a test")
         with self._lock:
             fault = self._faults.get(key) if key is not None else None
         if fault is not None and fault.error is not None:

@@ -414,7 +414,7 @@ class CommandModel(Model):
     outcome: OutcomeModel | None = None
 
 
-class ProblemError(Model):
+class RequestFaultModel(Model):
     """One fault of a request."""
 
     place: str
@@ -432,4 +432,4 @@ class ProblemModel(Model):
     status: int
     detail: str
     code: str
-    errors: list[ProblemError] = []
+    errors: list[RequestFaultModel] = []

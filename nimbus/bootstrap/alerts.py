@@ -11,7 +11,7 @@ from nimbus.adapters.alerts import AppriseService, Mailbox, WebhookTarget
 from nimbus.api.services import AlertTests
 from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.problems import Problem
-from nimbus.config.services import AlertTarget as TargetSettings
+from nimbus.config.services import AlertTargetSection
 from nimbus.definition.build import notify_rules
 from nimbus.domain.cluster.alerts import AlertMessage
 from nimbus.engine.events import Event
@@ -96,7 +96,7 @@ def _cluster(settings: Settings) -> str:
     return settings.cluster.root.strip("/")
 
 
-def _target(name: str, target: TargetSettings, environ: Mapping[str, str]) -> AlertTarget:
+def _target(name: str, target: AlertTargetSection, environ: Mapping[str, str]) -> AlertTarget:
     secret = partial(secret_of, name, target, environ)
     if target.kind == "webhook":
         return WebhookTarget("" if target.url is None else target.url.get_secret_value(), secret)
@@ -114,7 +114,7 @@ def _target(name: str, target: TargetSettings, environ: Mapping[str, str]) -> Al
     )
 
 
-def secret_of(name: str, target: TargetSettings, environ: Mapping[str, str]) -> str | None:
+def secret_of(name: str, target: AlertTargetSection, environ: Mapping[str, str]) -> str | None:
     """The secret of a target, if it has one. Raises AlertNotSentError: it cannot be read."""
     if target.secret_variable is not None:
         if not (secret := environ.get(target.secret_variable)):

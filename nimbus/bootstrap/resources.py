@@ -12,13 +12,13 @@ from typing import Any
 import structlog
 
 from blobsync import (
+    BucketAccessDeniedError,
+    BucketUnavailableError,
     LocalStore,
     Readiness,
     RetryPolicy,
     S3Config,
     S3ObjectStore,
-    StoreAccessDeniedError,
-    StoreUnavailableError,
     Syncer,
 )
 from leader import TlsConfig, ZooKeeperConfig, ZooKeeperSession
@@ -27,7 +27,7 @@ from nimbus.adapters.store.calls import StoreSession, calls_on
 from nimbus.adapters.store.cluster import TreeClusterReader
 from nimbus.adapters.store.tree import ClusterTree
 from nimbus.config import Settings
-from nimbus.config.sections import Secrets
+from nimbus.config.sections import SecretsSection
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import RunId
 from nimbus.domain.runs.run import Run
@@ -103,10 +103,10 @@ def open_resources(settings: Settings) -> Resources:
     store = S3ObjectStore(s3_config(settings))
     try:
         store.check()
-    except StoreUnavailableError as exc:
+    except BucketUnavailableError as exc:
         # A scheduler with all files can lead without S3, so it starts.
         _log.warning("storage_unreachable", error=str(exc))
-    except StoreAccessDeniedError as exc:
+    except BucketAccessDeniedError as exc:
         raise StorageRefusedError(str(exc)) from exc
     session = open_session(settings)
     try:
@@ -265,7 +265,7 @@ def zookeeper_auth(settings: Settings) -> tuple[str, str] | None:
     return ("digest", f"{zookeeper.username}:{zookeeper.password.get_secret_value()}")
 
 
-def secret_provider(section: Secrets, environment: Mapping[str, str]) -> Provider | None:
+def secret_provider(section: SecretsSection, environment: Mapping[str, str]) -> Provider | None:
     """The worker's provider of secrets.
 
     Raises SecretError: a plug-in cannot be created, or a key of the provider is missing.

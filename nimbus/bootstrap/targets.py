@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from nimbus.api.services import HistoryServers
 from nimbus.config import Settings
-from nimbus.config.sections import Worker
-from nimbus.config.targets import Target
+from nimbus.config.sections import WorkerSection
+from nimbus.config.targets import TargetSection
 from nimbus.domain.cluster.schedulers import SchedulerInfo
 from nimbus.java import find_java
 from nimbus.worker.targets import SparkTarget, TargetError, TargetKind
@@ -54,7 +54,7 @@ def history_servers(settings: Settings) -> HistoryServers:
     )
 
 
-def _kubernetes_conf(target: Target) -> dict[str, str]:
+def _kubernetes_conf(target: TargetSection) -> dict[str, str]:
     if target.kind != "kubernetes":
         return {}
     conf = {
@@ -69,7 +69,7 @@ def _kubernetes_conf(target: Target) -> dict[str, str]:
     return {name: value for name, value in conf.items() if value is not None}
 
 
-def _environment(target: Target, worker_env: Mapping[str, str]) -> dict[str, str]:
+def _environment(target: TargetSection, worker_env: Mapping[str, str]) -> dict[str, str]:
     if target.hadoop_conf_dir is None:
         return {}
     places = dict.fromkeys(("HADOOP_CONF_DIR", "YARN_CONF_DIR"), str(target.hadoop_conf_dir))
@@ -77,7 +77,7 @@ def _environment(target: Target, worker_env: Mapping[str, str]) -> dict[str, str
     return places if user is None else {**places, "HADOOP_USER_NAME": user}
 
 
-def _token(name: str, target: Target, environ: Mapping[str, str]) -> Callable[[], str | None]:
+def _token(name: str, target: TargetSection, environ: Mapping[str, str]) -> Callable[[], str | None]:
     def read() -> str | None:
         if target.token_variable is not None:
             if not (token := environ.get(target.token_variable)):
@@ -99,9 +99,9 @@ def _token(name: str, target: Target, environ: Mapping[str, str]) -> Callable[[]
 
 def clusters(
     targets: Mapping[str, SparkTarget],
-    configured: Mapping[str, Target],
+    configured: Mapping[str, TargetSection],
     schedulers: Callable[[], Iterable[SchedulerInfo]],
-    worker: Worker,
+    worker: WorkerSection,
 ) -> dict[str, ClusterTarget]:
     """The targets of a worker that accept drivers, by name.
 
@@ -118,7 +118,7 @@ def clusters(
     from nimbus.worker.application.standalone import StandaloneManager
     from nimbus.worker.application.yarn import CONTAINER_VARIABLE, YarnManager, hadoop_user
 
-    def endpoints_of(target: Target) -> Callable[[], Sequence[str]]:
+    def endpoints_of(target: TargetSection) -> Callable[[], Sequence[str]]:
         return lambda: list(target.schedulers) or [scheduler.address for scheduler in schedulers()]
 
     by_name: dict[str, ClusterTarget] = {}
@@ -151,7 +151,7 @@ def clusters(
     return by_name
 
 
-def _client(target: SparkTarget, worker: Worker, variables: str) -> SparkClient:
+def _client(target: SparkTarget, worker: WorkerSection, variables: str) -> SparkClient:
     from nimbus.worker.application.spark_client import SparkClient
 
     return SparkClient(

@@ -16,7 +16,7 @@ from nimbus.adapters.telemetry.traces import TraceSink
 from nimbus.bootstrap.resources import Resources
 from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.problems import Problem
-from nimbus.config.services import Lineage
+from nimbus.config.services import LineageSection
 from nimbus.domain.ids import PipelineName
 from nimbus.engine.sending import RunExports
 from nimbus.ports import RunSink
@@ -84,7 +84,7 @@ def task_telemetry(settings: Settings) -> TaskTelemetry:
     )
 
 
-def _transport(lineage: Lineage) -> dict[str, str]:
+def _transport(lineage: LineageSection) -> dict[str, str]:
     """The transport of OpenLineage's listener, without the server's keys, which every task could read."""
     if lineage.url is None:
         return {"transport.type": "file", "transport.location": str(lineage.file)}

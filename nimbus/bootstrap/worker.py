@@ -32,7 +32,7 @@ from nimbus.bootstrap.targets import clusters, spark_targets
 from nimbus.bootstrap.telemetry import task_telemetry
 from nimbus.config import Settings
 from nimbus.config.load import secret_files
-from nimbus.config.sections import Environment as EnvironmentSection
+from nimbus.config.sections import EnvironmentSection
 from nimbus.domain.cluster.access import SecretRules
 from nimbus.domain.ids import WorkerId
 from nimbus.java import JavaMissingError, find_java

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nimbus.adapters.store.calls import StoreSession
     from nimbus.client import Client
     from nimbus.config import Settings
-    from nimbus.config.sections import Storage
+    from nimbus.config.sections import StorageSection
 
 server_option: Callable[..., Any] = click.option(
     "--server",
@@ -208,7 +208,7 @@ def settings_of(given: Path | None) -> Settings:
     return load_settings(path, os.environ)
 
 
-def storage_of(given: Path | None) -> Storage:
+def storage_of(given: Path | None) -> StorageSection:
     """Read the section `storage` alone. Errors as of `settings_of`."""
     from nimbus.config.load import load_storage
 
@@ -242,7 +242,7 @@ def store_session(settings: Settings) -> Iterator[StoreSession]:
             session.close(timedelta(seconds=5))
 
 
-def object_store(storage: Storage) -> S3ObjectStore:
+def object_store(storage: StorageSection) -> S3ObjectStore:
     """The store that the configuration names. Sends no request yet."""
     from blobsync import S3Config
     from blobsync.s3.store import S3ObjectStore

@@ -13,7 +13,7 @@ from nimbus.config.checking import Strict, check
 from nimbus.config.document import Document, parse_value, read_document
 from nimbus.config.problems import InvalidConfigurationError, InvalidDocumentError, Problem
 from nimbus.config.relations import relation_faults
-from nimbus.config.sections import Storage
+from nimbus.config.sections import StorageSection
 from nimbus.config.settings import DERIVED, Settings, settings_keys, with_derived
 from nimbus.config.values import is_secret
 from nimbus.domain.wording import closest
@@ -53,10 +53,10 @@ def load_settings(path: Path, environ: Mapping[str, str]) -> Settings:
 
 
 class _StorageAlone(Strict):
-    storage: Storage
+    storage: StorageSection
 
 
-def load_storage(path: Path | None, environ: Mapping[str, str]) -> Storage:
+def load_storage(path: Path | None, environ: Mapping[str, str]) -> StorageSection:
     """Read the section `storage` alone, for a host that only publishes. Other sections are not looked at.
 
     `path`: as for `load_settings`; None: the environment has all of it. Raises InvalidConfigurationError:

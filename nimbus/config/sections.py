@@ -14,8 +14,8 @@ from pydantic import BeforeValidator, Field, SecretStr
 from nimbus.config import texts
 from nimbus.config.checking import Strict
 from nimbus.config.problems import InvalidConfigurationError, Problem
-from nimbus.config.services import MAX_RULES, AlertTarget, Notify, Role
-from nimbus.config.targets import Target
+from nimbus.config.services import MAX_RULES, AlertTargetSection, Notify, Role
+from nimbus.config.targets import TargetSection
 from nimbus.config.values import (
     AbsoluteFile,
     AbsolutePath,
@@ -35,13 +35,13 @@ Text = Annotated[str, BeforeValidator(texts.scalar)]
 Url = Annotated[str, BeforeValidator(texts.url)]
 
 
-class Cluster(Strict):
+class ClusterSection(Strict):
     """Which cluster this daemon belongs to."""
 
     root: Annotated[str, BeforeValidator(texts.zookeeper_path)] = "/nimbus"
 
 
-class ZooKeeper(Strict):
+class ZooKeeperSection(Strict):
     """The connection to ZooKeeper."""
 
     hosts: Annotated[str, BeforeValidator(texts.zookeeper_hosts)]
@@ -59,7 +59,7 @@ class ZooKeeper(Strict):
     acl: Literal["fix", "check"] = "fix"
 
 
-class Storage(Strict):
+class StorageSection(Strict):
     """The connection to S3."""
 
     endpoint_url: Url | None = None
@@ -82,7 +82,7 @@ class Storage(Strict):
         }
 
 
-class Scheduler(Strict):
+class SchedulerSection(Strict):
     """This daemon's id, addresses and folder."""
 
     id: MemberId
@@ -95,24 +95,24 @@ class Scheduler(Strict):
     validators: list[Annotated[str, BeforeValidator(texts.function_place)]] = Field(default_factory=list)
 
 
-class ApiTls(Strict):
+class ApiTlsSection(Strict):
     """A certificate with its chain, and its key, as PEM files; the key without a password."""
 
     certificate: AbsoluteFile
     key: AbsoluteFile
 
 
-class Api(Strict):
+class ApiSection(Strict):
     """Access to the HTTP API and the pages, and how they are served."""
 
     auth: Literal["optional", "required"] = "optional"
     tokens_file: AbsoluteFile | None = None
     pipelines_may: Role = AccessRole.OPERATOR
     requests_per_second: Annotated[int | None, Field(ge=1, le=100_000)] = 100
-    tls: ApiTls | None = None
+    tls: ApiTlsSection | None = None
 
 
-class Leadership(Strict):
+class LeadershipSection(Strict):
     """How this scheduler takes part in the election."""
 
     guard_timeout: PositiveDuration = timedelta(seconds=10)
@@ -128,14 +128,14 @@ class Leadership(Strict):
     sentinel: Flag = True
 
 
-class MinFree(Strict):
+class MinFreeSection(Strict):
     """Free memory and disk below which a worker gets no new attempts. None: not checked."""
 
     memory: Annotated[int, size_at_least(1 << 20)] | None = None
     disk: Annotated[int, size_at_least(1 << 20)] | None = None
 
 
-class Secrets(Strict):
+class SecretsSection(Strict):
     """The provider of the secrets that tasks name."""
 
     provider: Annotated[str | None, BeforeValidator(texts.secret_provider)] = None
@@ -145,7 +145,7 @@ class Secrets(Strict):
     allow: dict[str, list[Annotated[str, BeforeValidator(texts.name_pattern)]]] | None = None
 
 
-class Environment(Strict):
+class EnvironmentSection(Strict):
     """An interpreter with a Spark of its own, for tasks with `environment`."""
 
     python: AbsoluteFile
@@ -154,24 +154,24 @@ class Environment(Strict):
     env: dict[Annotated[str, BeforeValidator(texts.variable_name)], Text] = Field(default_factory=dict)
 
 
-class Worker(Strict):
+class WorkerSection(Strict):
     """The worker of this host."""
 
     embedded: Flag = True
     id: MemberId
     slots: Annotated[int, Field(ge=1, le=1024)] = 2
     labels: list[Annotated[str, BeforeValidator(texts.plain_name)]] = Field(default_factory=list)
-    min_free: MinFree = Field(default_factory=MinFree)
+    min_free: MinFreeSection = Field(default_factory=MinFreeSection)
     work_dir: SparkFolder
     data: Annotated[str, BeforeValidator(texts.data_place)] | None = None
     master: Annotated[str, BeforeValidator(texts.spark_master)] = "local[2]"
     executors_see: Literal["data", "host"] | None = None
     spark_conf: dict[Annotated[str, BeforeValidator(texts.spark_key)], Text] = Field(default_factory=dict)
     env: dict[Annotated[str, BeforeValidator(texts.variable_name)], Text] = Field(default_factory=dict)
-    environments: dict[Annotated[str, BeforeValidator(texts.plain_name)], Environment] = Field(
+    environments: dict[Annotated[str, BeforeValidator(texts.plain_name)], EnvironmentSection] = Field(
         default_factory=dict
     )
-    secrets: Secrets = Field(default_factory=Secrets)
+    secrets: SecretsSection = Field(default_factory=SecretsSection)
     prepare_timeout: PositiveDuration = timedelta(minutes=5)
     stop_grace: Duration = timedelta(seconds=10)
     keep_attempts: Duration = timedelta(hours=24)
@@ -214,7 +214,7 @@ class Worker(Strict):
         return Path(self.data)
 
 
-class Connect(Strict):
+class ConnectSection(Strict):
     """Spark Connect: for tasks with `spark: {mode: connect}`."""
 
     url: Annotated[str, BeforeValidator(texts.connect_url)] | None = None
@@ -222,14 +222,16 @@ class Connect(Strict):
     idle_timeout: PositiveDuration = timedelta(minutes=10)
 
 
-class Spark(Strict):
+class SparkSection(Strict):
     """Places where the Spark of tasks can run, and Spark's history server."""
 
     history: Url | None = None
-    targets: dict[Annotated[str, BeforeValidator(texts.plain_name)], Target] = Field(default_factory=dict)
+    targets: dict[Annotated[str, BeforeValidator(texts.plain_name)], TargetSection] = Field(
+        default_factory=dict
+    )
 
 
-class Data(Strict):
+class DataSection(Strict):
     """The bucket of `worker.data`: its connection, and what is deleted there."""
 
     endpoint_url: Url | None = None
@@ -249,7 +251,7 @@ NO_DATA = (
 )
 
 
-class Supervision(Strict):
+class SupervisionSection(Strict):
     """How long the leader waits for silent processes before it acts."""
 
     claim_timeout: PositiveDuration = timedelta(minutes=10)
@@ -258,14 +260,14 @@ class Supervision(Strict):
     max_mishaps: Annotated[int, Field(ge=1, le=1000)] = 10
 
 
-class Runs(Strict):
+class RunsSection(Strict):
     """The limit of active runs, and how long finished runs stay in ZooKeeper."""
 
     keep_finished: Duration = timedelta(hours=1)
     max_running: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
 
 
-class Retention(Strict):
+class RetentionSection(Strict):
     """How long parts of a run are kept after its end. None: forever."""
 
     logs: Annotated[timedelta, at_least(timedelta(hours=1))] | None = None
@@ -279,10 +281,10 @@ class Retention(Strict):
         return {part: keep for part, keep in limits.items() if keep is not None}
 
 
-class Alerts(Strict):
+class AlertsSection(Strict):
     """Receivers of alerts."""
 
-    targets: dict[Annotated[str, BeforeValidator(texts.plain_name)], AlertTarget] = Field(
+    targets: dict[Annotated[str, BeforeValidator(texts.plain_name)], AlertTargetSection] = Field(
         default_factory=dict
     )
     notify: Annotated[list[Notify], Field(max_length=MAX_RULES)] = Field(default_factory=list)
@@ -290,7 +292,7 @@ class Alerts(Strict):
     public_url: Url | None = None
 
 
-class Sync(Strict):
+class SyncSection(Strict):
     """How releases are fetched to this disk and verified."""
 
     threads: Annotated[int, Field(ge=1, le=64)] = 4
@@ -302,7 +304,7 @@ class Sync(Strict):
     retry_max: PositiveDuration = timedelta(seconds=30)
 
 
-class Artifacts(Strict):
+class ArtifactsSection(Strict):
     """Deletion of artifacts that no release in use needs: in the bucket, and on this disk."""
 
     gc: Flag = False
@@ -316,13 +318,13 @@ class Artifacts(Strict):
     local_gc_grace: Duration = timedelta(hours=24)
 
 
-class Waits(Strict):
+class WaitsSection(Strict):
     """What tasks of type `wait` may check."""
 
     http_allow: list[Annotated[str, BeforeValidator(texts.host_name)]] = Field(default_factory=list)
 
 
-class Log(Strict):
+class LogSection(Strict):
     """The log of this process on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"

@@ -68,7 +68,7 @@ class Notify(Strict):
     """Name of a target, of `alerts.targets` in the configuration."""
 
 
-class AlertTarget(Strict):
+class AlertTargetSection(Strict):
     """One target. Its keys depend on its kind."""
 
     kind: Literal["webhook", "mail", "apprise"]
@@ -82,13 +82,13 @@ class AlertTarget(Strict):
     secret_variable: Annotated[str, BeforeValidator(texts.variable_name)] | None = None
 
 
-def alert_target_faults(name: str, target: AlertTarget) -> Iterator[tuple[KeyPath, str]]:
+def alert_target_faults(name: str, target: AlertTargetSection) -> Iterator[tuple[KeyPath, str]]:
     """Faults in the combination of a target's keys."""
     for key, message in _key_faults(target):
         yield ("alerts", "targets", name, key), message
 
 
-def _key_faults(target: AlertTarget) -> Iterator[tuple[str, str]]:
+def _key_faults(target: AlertTargetSection) -> Iterator[tuple[str, str]]:
     yield from kind_faults(target, target.kind, *_KEYS[target.kind])
     if target.url is not None and not _is_url(target.url.get_secret_value()):
         yield "url", "must be http(s)://host/path"  # it is not shown: it may be a secret
@@ -106,7 +106,7 @@ def _key_faults(target: AlertTarget) -> Iterator[tuple[str, str]]:
 
 SafeUrl = Annotated[str, BeforeValidator(texts.safe_url)]
 Role = Annotated[AccessRole, one_of(AccessRole)]
-Claim = Annotated[str, Field(min_length=1, max_length=200)]
+ShortText = Annotated[str, Field(min_length=1, max_length=200)]
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Only algorithms with public keys: no shared secrets, no unsigned tokens."""
 MAX_GROUPS = 200
@@ -125,7 +125,7 @@ class GroupGrant(Strict):
     )
 
 
-class Oidc(Strict):
+class OidcSection(Strict):
     """Access by tokens of an identity provider."""
 
     issuer: SafeUrl | None = None
@@ -133,21 +133,21 @@ class Oidc(Strict):
     client_secret: Annotated[SecretStr | None, Field(strict=False)] = None
     audience: Annotated[str, Field(min_length=1, max_length=300)] | None = None
     redirect_uri: SafeUrl | None = None
-    scopes: Annotated[list[Claim], Field(min_length=1, max_length=20)] = Field(
+    scopes: Annotated[list[ShortText], Field(min_length=1, max_length=20)] = Field(
         default_factory=lambda: ["openid"]
     )
     algorithms: Annotated[list[Algorithm], Field(min_length=1)] = Field(default_factory=_algorithms)
-    name_claim: Claim = "sub"
-    groups_claim: Claim = "groups"
+    name_claim: ShortText = "sub"
+    groups_claim: ShortText = "groups"
     groups: Annotated[dict[str, GroupGrant], Field(max_length=MAX_GROUPS)] = Field(default_factory=dict)
     default_role: Role | None = None
 
 
-def oidc_faults(oidc: Oidc) -> Iterator[tuple[KeyPath, str]]:
+def oidc_faults(oidc: OidcSection) -> Iterator[tuple[KeyPath, str]]:
     """Faults in the combination of the section's keys."""
     if oidc.issuer is None:
         for name in sorted(oidc.model_fields_set):
-            if getattr(oidc, name) != Oidc.model_fields[name].get_default(call_default_factory=True):
+            if getattr(oidc, name) != OidcSection.model_fields[name].get_default(call_default_factory=True):
                 yield ("oidc", name), f"{name} is given and issuer is not; give both, or neither"
         return
     if oidc.client_id is None and oidc.audience is None:
@@ -163,7 +163,7 @@ def oidc_faults(oidc: Oidc) -> Iterator[tuple[KeyPath, str]]:
 Endpoint = Annotated[str, BeforeValidator(texts.endpoint)]
 
 
-class Traces(Strict):
+class TracesSection(Strict):
     """An OTLP/HTTP collector of traces."""
 
     endpoint: Endpoint
@@ -172,7 +172,7 @@ class Traces(Strict):
     timeout: PositiveDuration = timedelta(seconds=10)
 
 
-class Lineage(Strict):
+class LineageSection(Strict):
     """Receiver of OpenLineage's events: a server, or a file."""
 
     url: Endpoint | None = None
@@ -184,15 +184,15 @@ class Lineage(Strict):
     spark: Flag = False
 
 
-class Telemetry(Strict):
+class TelemetrySection(Strict):
     """Traces and lineage of runs."""
 
-    traces: Traces | None = None
-    lineage: Lineage | None = None
+    traces: TracesSection | None = None
+    lineage: LineageSection | None = None
     give_up_after: PositiveDuration = timedelta(hours=1)
 
 
-def telemetry_faults(telemetry: Telemetry) -> Iterator[tuple[KeyPath, str]]:
+def telemetry_faults(telemetry: TelemetrySection) -> Iterator[tuple[KeyPath, str]]:
     """Yield each fault: its key and its message."""
     lineage = telemetry.lineage
     if lineage is None:

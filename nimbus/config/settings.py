@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, PrivateAttr, SecretStr
 
 from nimbus.config import sections
 from nimbus.config.checking import Strict
-from nimbus.config.services import Oidc, Telemetry
+from nimbus.config.services import OidcSection, TelemetrySection
 from nimbus.config.targets import names_a_secret
 from nimbus.config.values import format_duration
 
@@ -27,26 +27,26 @@ DERIVED = ("scheduler.id", "scheduler.advertise_url", "worker.id", "worker.work_
 class Settings(Strict):
     """All settings of one daemon. Keys and defaults: `nimbus.config.sections`."""
 
-    cluster: sections.Cluster = Field(default_factory=sections.Cluster)
-    zookeeper: sections.ZooKeeper
-    storage: sections.Storage
-    scheduler: sections.Scheduler
-    api: sections.Api = Field(default_factory=sections.Api)
-    oidc: Oidc = Field(default_factory=Oidc)
-    leadership: sections.Leadership = Field(default_factory=sections.Leadership)
-    worker: sections.Worker
-    data: sections.Data = Field(default_factory=sections.Data)
-    connect: sections.Connect = Field(default_factory=sections.Connect)
-    spark: sections.Spark = Field(default_factory=sections.Spark)
-    supervision: sections.Supervision = Field(default_factory=sections.Supervision)
-    runs: sections.Runs = Field(default_factory=sections.Runs)
-    retention: sections.Retention = Field(default_factory=sections.Retention)
-    alerts: sections.Alerts = Field(default_factory=sections.Alerts)
-    telemetry: Telemetry = Field(default_factory=Telemetry)
-    sync: sections.Sync = Field(default_factory=sections.Sync)
-    artifacts: sections.Artifacts = Field(default_factory=sections.Artifacts)
-    waits: sections.Waits = Field(default_factory=sections.Waits)
-    log: sections.Log = Field(default_factory=sections.Log)
+    cluster: sections.ClusterSection = Field(default_factory=sections.ClusterSection)
+    zookeeper: sections.ZooKeeperSection
+    storage: sections.StorageSection
+    scheduler: sections.SchedulerSection
+    api: sections.ApiSection = Field(default_factory=sections.ApiSection)
+    oidc: OidcSection = Field(default_factory=OidcSection)
+    leadership: sections.LeadershipSection = Field(default_factory=sections.LeadershipSection)
+    worker: sections.WorkerSection
+    data: sections.DataSection = Field(default_factory=sections.DataSection)
+    connect: sections.ConnectSection = Field(default_factory=sections.ConnectSection)
+    spark: sections.SparkSection = Field(default_factory=sections.SparkSection)
+    supervision: sections.SupervisionSection = Field(default_factory=sections.SupervisionSection)
+    runs: sections.RunsSection = Field(default_factory=sections.RunsSection)
+    retention: sections.RetentionSection = Field(default_factory=sections.RetentionSection)
+    alerts: sections.AlertsSection = Field(default_factory=sections.AlertsSection)
+    telemetry: TelemetrySection = Field(default_factory=TelemetrySection)
+    sync: sections.SyncSection = Field(default_factory=sections.SyncSection)
+    artifacts: sections.ArtifactsSection = Field(default_factory=sections.ArtifactsSection)
+    waits: sections.WaitsSection = Field(default_factory=sections.WaitsSection)
+    log: sections.LogSection = Field(default_factory=sections.LogSection)
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
 

@@ -55,7 +55,7 @@ def _urls(value: object) -> object:
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
-class Target(Strict):
+class TargetSection(Strict):
     """One place. Its keys depend on its kind."""
 
     kind: Literal["local", "connect", "standalone", "yarn", "kubernetes"]
@@ -85,13 +85,13 @@ class Target(Strict):
     service_account: str | None = None
 
 
-def target_faults(name: str, target: Target) -> Iterator[tuple[KeyPath, str]]:
+def target_faults(name: str, target: TargetSection) -> Iterator[tuple[KeyPath, str]]:
     """Faults in the combination of a target's keys."""
     for key, message in (*_key_faults(target), *_conf_faults(target)):
         yield ("spark", "targets", name, key), message
 
 
-def _key_faults(target: Target) -> Iterator[tuple[str, str]]:
+def _key_faults(target: TargetSection) -> Iterator[tuple[str, str]]:
     required, optional = _KEYS[target.kind]
     yield from kind_faults(target, target.kind, required, ("slots", *optional))
     if target.kind in _MASTERS and target.master is not None:
@@ -102,7 +102,7 @@ def _key_faults(target: Target) -> Iterator[tuple[str, str]]:
         yield "token_variable", "token_file is given as well; keep one of them"
 
 
-def _conf_faults(target: Target) -> Iterator[tuple[str, str]]:
+def _conf_faults(target: TargetSection) -> Iterator[tuple[str, str]]:
     for name in target.conf:
         if name == "spark.master":
             yield "conf", "spark.master is the key master of a target; remove it here"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from leader import Leadership
-from nimbus.domain.cluster.alerts import Claim, DeliveryFailure
+from nimbus.domain.cluster.alerts import AlertClaim, DeliveryFailure
 from nimbus.domain.data.publications import Version
 from nimbus.domain.data.reads import Lacking
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName
@@ -28,7 +28,7 @@ class Elected:
 
 
 @dataclass(frozen=True, slots=True)
-class Revoked:
+class LeadershipRevoked:
     """Leadership of this epoch is over. A handover keeps the lock until `applied` is called, with a limit."""
 
     epoch: int
@@ -156,7 +156,7 @@ class StoredForCommand:
 class AlertTried:
     """A try to send an alert ended: the target accepted it, or the try failed."""
 
-    claim: Claim
+    claim: AlertClaim
     failure: DeliveryFailure | None
 
 
@@ -191,4 +191,4 @@ OfTerm = (
     | AlertTried
 )
 """What only the term that asked for it handles."""
-Event = Elected | Revoked | QuarantineChanged | StopAsked | OfTerm
+Event = Elected | LeadershipRevoked | QuarantineChanged | StopAsked | OfTerm

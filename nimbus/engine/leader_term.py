@@ -29,7 +29,6 @@ from nimbus.engine.term_upkeep import TermUpkeep
 from nimbus.engine.work_queue import PARTS_OF_RUNS, Instant, Key
 from nimbus.ports import (
     Clock,
-    FencedOutError,
     LeaderStore,
     SlotTakenError,
     StaleStateError,
@@ -145,7 +144,7 @@ class LeaderTerm(StateReader):
                 | e.WorkersChanged()
                 | e.AttemptChanged()
                 | e.Elected()
-                | e.Revoked()
+                | e.LeadershipRevoked()
                 | e.StopAsked()
             ):
                 pass
@@ -156,7 +155,7 @@ class LeaderTerm(StateReader):
         The rest waits until the inbox is read, so that a flood of keys does not delay events.
 
         Raises:
-            FencedOutError: another scheduler leads.
+            leader.FencedOutError: another scheduler leads.
             StoreUnavailableError: no answer; the last writes may or may not have been applied.
         """
         self.state.runs.put_left()
@@ -201,7 +200,7 @@ class LeaderTerm(StateReader):
                 if not self._flush():
                     return
                 self._transaction.add(decision.writes)
-        except (FencedOutError, StoreUnavailableError, LeaderError):
+        except (StoreUnavailableError, LeaderError):
             raise
         except (SlotTakenError, StaleStateError) as exc:
             self._overtaken(key, decision, exc)
@@ -243,7 +242,7 @@ class LeaderTerm(StateReader):
         started = self._now()
         try:
             self._transaction.commit()
-        except (FencedOutError, StoreUnavailableError, LeaderError):
+        except (StoreUnavailableError, LeaderError):
             raise
         except Exception as exc:  # noqa: BLE001 - one bad decision harms its key alone: find out which
             self._count_unexplained(exc)

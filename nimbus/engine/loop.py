@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import structlog
 
-from leader import Leadership, asked_to_step_down
+from leader import FencedOutError, Leadership, asked_to_step_down
 from nimbus.domain.attempts.workers import Refusals
 from nimbus.domain.cluster.schedulers import LeaderReport, WantedSlots
 from nimbus.domain.cluster.terms import EndCause, Leader, asked_for
@@ -27,7 +27,7 @@ from nimbus.engine.leader_term import LeaderTerm
 from nimbus.engine.policy import Policy
 from nimbus.engine.report import report, standing
 from nimbus.engine.state_reader import Follow
-from nimbus.ports import Clock, FencedOutError, LeaderStore, StoreUnavailableError
+from nimbus.ports import Clock, LeaderStore, StoreUnavailableError
 from nimbus.telemetry.build import release
 from nimbus.telemetry.engine import EngineMetrics
 
@@ -125,7 +125,7 @@ class Engine:
         So this waits until the end of the term is recorded, for a second at most.
         """
         applied = threading.Event()
-        self.enqueue(e.Revoked(leadership.epoch, reason, applied.set))
+        self.enqueue(e.LeadershipRevoked(leadership.epoch, reason, applied.set))
         if self._thread.is_alive():
             applied.wait(END_NOTED_WITHIN_S)
 
@@ -156,7 +156,7 @@ class Engine:
                         return
                 case e.QuarantineChanged(quarantined):
                     self._quarantined = quarantined
-                case e.Revoked(applied=applied):
+                case e.LeadershipRevoked(applied=applied):
                     applied()
 
     def collect(self, timeout_s: float | None) -> tuple[e.Event, ...]:
@@ -223,7 +223,7 @@ class Engine:
             timeout = PATIENCE_S
             try:
                 if not self._still_leads():
-                    # Revoked() will arrive, or the connection is unstable: decide nothing until then.
+                    # LeadershipRevoked will arrive, or the connection is unstable: decide nothing until then.
                     fresh = False
                 else:
                     if fresh:
@@ -285,16 +285,16 @@ class Engine:
             match event:
                 case e.StopAsked():
                     return True
-                case e.Revoked(revoked, reason, applied) if revoked == epoch:
+                case e.LeadershipRevoked(revoked, reason, applied) if revoked == epoch:
                     _log.info("term_ended", epoch=epoch, reason=reason)
                     self._note_asked_end(term, reason)
                     applied()
                     self._kept.extend(batch[index + 1 :])
                     return False
-                case e.Elected(leadership) if leadership.epoch > epoch:  # ours ended without Revoked
+                case e.Elected(leadership) if leadership.epoch > epoch:  # ours was not revoked before
                     self._kept.extend(batch[index:])
                     return False
-                case e.Revoked(applied=applied):
+                case e.LeadershipRevoked(applied=applied):
                     applied()
                 case e.QuarantineChanged(quarantined):
                     self._quarantined = quarantined

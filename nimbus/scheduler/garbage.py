@@ -26,7 +26,7 @@ from blobsync import (
     gc,
 )
 from nimbus.adapters.store.cluster import TreeWholeState
-from nimbus.config.sections import Artifacts
+from nimbus.config.sections import ArtifactsSection
 from nimbus.domain.commands import ActivatePipeline, CreateBackfill, PublishRelease, StartRun
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.runs.run import Run
@@ -35,7 +35,7 @@ from nimbus.telemetry.daemon import GarbageMetrics, Outcome, Where
 _log = structlog.get_logger(__name__)
 
 
-def bucket_policy(artifacts: Artifacts) -> CollectionPolicy:
+def bucket_policy(artifacts: ArtifactsSection) -> CollectionPolicy:
     """The policy of collections in the bucket."""
     return CollectionPolicy(
         grace=artifacts.gc_grace,
@@ -61,7 +61,7 @@ class BucketGarbage:
         store: ObjectStore,
         state: TreeWholeState,
         leads: Callable[[], bool],
-        artifacts: Artifacts,
+        artifacts: ArtifactsSection,
         retry: RetryPolicy,
         metrics: GarbageMetrics,
         collect: Callable[..., CollectionReport] = collect_garbage,
@@ -120,7 +120,12 @@ class LocalGarbage:
     """Collections on this disk. A deleted release is fetched again when it is needed again."""
 
     def __init__(
-        self, *, store: LocalStore, state: TreeWholeState, artifacts: Artifacts, metrics: GarbageMetrics
+        self,
+        *,
+        store: LocalStore,
+        state: TreeWholeState,
+        artifacts: ArtifactsSection,
+        metrics: GarbageMetrics,
     ) -> None:
         self._store, self._state, self._metrics = store, state, metrics
         self._grace = artifacts.local_gc_grace

@@ -24,7 +24,7 @@ from blobsync import BlobSyncError, ObjectStore
 from nimbus.adapters.s3_purges import S3Purges
 from nimbus.adapters.s3_records import ACCEPTED, REFUSED, after
 from nimbus.adapters.store.cluster import TreeWholeState
-from nimbus.config.sections import Retention
+from nimbus.config.sections import RetentionSection
 from nimbus.config.values import format_duration
 from nimbus.domain.commands import PurgeRuns
 from nimbus.domain.errors import NimbusError
@@ -99,7 +99,7 @@ class RunPurge:
         outputs: OutputPlace,
         state: TreeWholeState,
         leads: Callable[[], bool],
-        retention: Retention,
+        retention: RetentionSection,
         clock: Clock,
         metrics: GarbageMetrics,
     ) -> None:

@@ -13,7 +13,6 @@ from nimbus.adapters.store.calls import Build, Calls, NodeStat, check_size
 from nimbus.adapters.store.changes import Gathered, Topics
 from nimbus.domain.cluster.schema import NEWEST_SCHEMA
 from nimbus.ports import Enqueue, LiveChanges
-from nimbus.ports import FencedOutError as TermOverError
 
 
 class SqliteCalls(Calls):
@@ -193,13 +192,13 @@ def begin_term(session: SqliteSession, token: FencingToken) -> FencingToken:
     schema: a single scheduler writes the newest at once.
 
     Raises:
-        nimbus.ports.FencedOutError: a later term has begun here.
+        FencedOutError: a later term has begun here.
     """
     with session.writing() as tree:
         tree.ensure(token.path)
         stat = tree.stat(token.path)
         if stat is not None and stat.version > token.epoch:
-            raise TermOverError(f"epoch {token.epoch} is over: {stat.version} has begun in {session.file}")
+            raise FencedOutError(path=token.path, epoch=token.epoch)
         tree.set_data(token.path, b"%d" % NEWEST_SCHEMA, version=token.epoch)
     return FencingToken(path=token.path, version=token.epoch, epoch=token.epoch)
 

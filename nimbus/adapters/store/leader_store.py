@@ -9,7 +9,6 @@ from datetime import datetime
 import structlog
 from kazoo.exceptions import NodeExistsError
 
-from leader import FencedOutError as ElectionFencedOutError
 from leader import FencingToken, TransactionRefusedError, schema_raised
 from nimbus import records
 from nimbus.adapters.store import catalog, datasets, intervals, nodes, runs
@@ -43,7 +42,6 @@ from nimbus.domain.starts.due import Due
 from nimbus.ports import (
     CatalogPart,
     Enqueue,
-    FencedOutError,
     LoadedPart,
     Pruned,
     RegisteredPart,
@@ -222,8 +220,6 @@ class TreeLeaderStore:
         check_size(what, size_bytes(operations))
         try:
             self._calls.fenced(f"write {what}", self._token, build)
-        except ElectionFencedOutError as exc:
-            raise FencedOutError(str(exc)) from exc
         except TransactionRefusedError as exc:
             refused = operations[exc.index]
             if isinstance(exc.__cause__, NodeExistsError):

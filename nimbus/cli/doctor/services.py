@@ -14,7 +14,7 @@ from nimbus.cli.doctor import DEADLINE_S, CheckResult, Level, fail, listens, ok,
 
 if TYPE_CHECKING:
     from nimbus.config import Settings
-    from nimbus.config.services import AlertTarget
+    from nimbus.config.services import AlertTargetSection
     from nimbus.worker.targets import SparkTarget
 
 _RIGHTS = {
@@ -286,7 +286,7 @@ def _test(check: str) -> str:
     return f"`nimbus alert test {check.rpartition(' ')[2]}` sends a message"
 
 
-def _place(target: AlertTarget) -> tuple[str, int]:
+def _place(target: AlertTargetSection) -> tuple[str, int]:
     if target.smtp is not None:
         host, _, port = target.smtp.rpartition(":")
         return host.strip("[]"), int(port)

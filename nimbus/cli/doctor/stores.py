@@ -18,7 +18,7 @@ from nimbus.domain.wording import format_size
 if TYPE_CHECKING:
     from blobsync import S3ObjectStore
     from nimbus.config import Settings
-    from nimbus.config.sections import Storage
+    from nimbus.config.sections import StorageSection
 
 _LONGEST_ANSWER_BYTES = 65_536
 
@@ -208,12 +208,12 @@ def outputs(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _bucket(where: str, store: S3ObjectStore, section: str, name: str) -> CheckResult:
-    from blobsync import BlobSyncError, BucketMissingError, StoreAccessDeniedError
+    from blobsync import BlobSyncError, BucketAccessDeniedError, BucketMissingError
 
     said: BlobSyncError
     try:
         store.check()
-    except StoreAccessDeniedError as exc:
+    except BucketAccessDeniedError as exc:
         said, advice = exc, f"correct {section}.access_key_id and secret_access_key"
     except BucketMissingError as exc:
         said, advice = exc, f"create the bucket, or correct {name}"
@@ -224,7 +224,7 @@ def _bucket(where: str, store: S3ObjectStore, section: str, name: str) -> CheckR
     return fail(where, str(said), advice)
 
 
-def clock(storage: Storage) -> CheckResult:
+def clock(storage: StorageSection) -> CheckResult:
     """Does this machine's clock agree with that of the S3 server?"""
     import httpx
 

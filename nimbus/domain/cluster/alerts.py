@@ -66,7 +66,7 @@ KEEP_SENT = timedelta(hours=1)
 KEEP_NOT_DELIVERED = timedelta(days=7)
 
 
-Claim = tuple[str, int, int]
+AlertClaim = tuple[str, int, int]
 """One try: id of the alert, epoch of the leader, number of the try."""
 
 
@@ -124,7 +124,7 @@ class Alert:
     """When the target accepted it, or the tries ended."""
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> AlertClaim:
         """The last try."""
         return self.id, self.epoch, self.tries
 

@@ -47,7 +47,7 @@ from nimbus.engine.state.alerts import Alerts
 from nimbus.engine.state.attempts import OpenAttempts
 from nimbus.engine.state.catalog import Catalog
 from nimbus.engine.state.commands import Commands
-from nimbus.engine.state.leadership import Leadership
+from nimbus.engine.state.leadership import LeadershipState
 from nimbus.engine.state.runs import Runs
 from nimbus.engine.state.tasks import WaitingTasks
 from nimbus.engine.work_queue import Instant, Key, WorkQueue
@@ -70,7 +70,7 @@ class State:
         self.builds = Jobs[Key, Built]()
         """Runs that another thread builds, by the keys that start them."""
         newest = self.policy.newest_schema
-        self.leadership = Leadership(work, epoch=epoch, schema=schema, newest_schema=newest)
+        self.leadership = LeadershipState(work, epoch=epoch, schema=schema, newest_schema=newest)
         self.alerts = Alerts(work)
         self.catalog = Catalog(work, self.builds)
         self.ready = ReadyTasks(self.catalog.team_of, self._part)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Set
 from datetime import datetime
 from itertools import chain
 
-from nimbus.domain.cluster.alerts import Alert, AlertState, Claim, DeliveryFailure
+from nimbus.domain.cluster.alerts import Alert, AlertClaim, AlertState, DeliveryFailure
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.pipelines.pipeline_health import PipelineHealth
 from nimbus.engine.work_queue import Key, WorkQueue
@@ -45,7 +45,7 @@ class Alerts:
         if (freed := self.outbox.remove(alert)) is not None:
             self._work.add(Key("alert", freed))
 
-    def tried(self, claim: Claim, failure: DeliveryFailure | None) -> None:
+    def tried(self, claim: AlertClaim, failure: DeliveryFailure | None) -> None:
         """Record the result of a try to send an alert."""
         if self.outbox.answer(claim, failure):
             self._work.add(Key("alert", claim[0]))
@@ -64,9 +64,9 @@ class Outbox:
         self._ended: dict[str, None] = {}
         """Ids of ended alerts, in the order of their ends."""
         self.counts: Counter[AlertState] = Counter()
-        self.started: set[Claim] = set()
+        self.started: set[AlertClaim] = set()
         """Tries that this leader is making now."""
-        self.answers: dict[Claim, DeliveryFailure | None] = {}
+        self.answers: dict[AlertClaim, DeliveryFailure | None] = {}
         """Results of these tries; None: the target accepted the alert."""
 
     def ids(self) -> Set[str]:
@@ -154,7 +154,7 @@ class Outbox:
         if record is not None and record.state is AlertState.WAITING:
             self._held[record.target][alert] = None
 
-    def answer(self, claim: Claim, failure: DeliveryFailure | None) -> bool:
+    def answer(self, claim: AlertClaim, failure: DeliveryFailure | None) -> bool:
         """Record the result of a try. False: it is not a try of this leader."""
         if claim not in self.started:
             return False

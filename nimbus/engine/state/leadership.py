@@ -16,7 +16,7 @@ from nimbus.domain.runs.run import Run
 from nimbus.engine.work_queue import Instant, Key, WorkQueue
 
 
-class Leadership:
+class LeadershipState:
     """This term and its end, and the schedulers of the cluster."""
 
     def __init__(self, work: WorkQueue, *, epoch: int, schema: int, newest_schema: int) -> None:
@@ -76,7 +76,7 @@ class Leadership:
         """Set the schema that was written."""
         self.schema, self.none_older_since = schema, None
 
-    def keep_from(self, before: Leadership) -> None:
+    def keep_from(self, before: LeadershipState) -> None:
         """Copy what ZooKeeper does not have."""
         self.terms = before.terms
         self.resigning = before.resigning

@@ -50,7 +50,7 @@ def verify(of: OutsideData, open_bucket: Callable[[str], DataStore], timeout: ti
     Raises:
         OutsideRefusedError: there is no such file or object, it cannot be read with the worker's keys or
             within the time, or it is another one.
-        OSError, StoreUnavailableError: it cannot be read now.
+        OSError, BucketUnavailableError: it cannot be read now.
     """
     sha256 = _of_object(of.uri, open_bucket, timeout) if of.uri.startswith(_S3) else _of_file(of.uri)
     if sha256 != of.sha256:

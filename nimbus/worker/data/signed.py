@@ -25,10 +25,10 @@ from typing import IO, Any
 from blobsync import (
     BlobNotFoundError,
     BlobSyncError,
+    BucketAccessDeniedError,
+    BucketRefusedError,
+    BucketUnavailableError,
     RetryPolicy,
-    StoreAccessDeniedError,
-    StoreRefusedError,
-    StoreUnavailableError,
 )
 from blobsync.bucket.ports import checked_key
 from blobsync.log import log_errors_alone
@@ -68,14 +68,14 @@ class SignedStore:
                 left -= len(chunk)
                 yield chunk
         if left > 0:  # `read` does not report a connection that was closed early
-            raise StoreUnavailableError(f"GET of {key} broke off: {left} bytes are missing")
+            raise BucketUnavailableError(f"GET of {key} broke off: {left} bytes are missing")
 
     def write(self, key: str, data: bytes | Path) -> None:
         """See `DataStore.write`. The server checks the MD5 if it can."""
         with io.BytesIO(data) if isinstance(data, bytes) else data.open("rb") as file:
             size = file.seek(0, io.SEEK_END)
             if size > MAX_BYTES:
-                raise StoreRefusedError(
+                raise BucketRefusedError(
                     f"{key} has {size} bytes, and a driver in a cluster stores at most {MAX_BYTES}: "
                     "let the task write several"
                 )
@@ -110,7 +110,7 @@ class SignedStore:
         except urllib.error.HTTPError as exc:
             raise _translated(exc, key) from exc
         except (OSError, HTTPException) as exc:
-            raise StoreUnavailableError(f"{method} of {key}: {type(exc).__name__}: {exc}") from exc
+            raise BucketUnavailableError(f"{method} of {key}: {type(exc).__name__}: {exc}") from exc
 
     def _signed(self, method: str, key: str) -> tuple[str, Mapping[str, str]]:
         """A signed URL, and the headers that its signature requires."""
@@ -121,9 +121,9 @@ class SignedStore:
             )
             return str(answer["url"]), dict(answer["headers"])
         except GatewayRefusedError as exc:
-            raise StoreRefusedError(f"no scheduler signs {method} of {key}: {exc}") from exc
+            raise BucketRefusedError(f"no scheduler signs {method} of {key}: {exc}") from exc
         except (GatewayUnreachableError, KeyError) as exc:
-            raise StoreUnavailableError(f"{method} of {key}: {exc}") from exc
+            raise BucketUnavailableError(f"{method} of {key}: {exc}") from exc
 
 
 _stores: dict[tuple[str, str], SignedStore] = {}
@@ -154,10 +154,10 @@ def _translated(error: urllib.error.HTTPError, key: str) -> Exception:
     if error.code == 404:
         return BlobNotFoundError(key)
     if error.code in (401, 403):
-        return StoreAccessDeniedError(said)
+        return BucketAccessDeniedError(said)
     if 400 <= error.code < 500:
-        return StoreRefusedError(said)
-    return StoreUnavailableError(said)  # also a redirect
+        return BucketRefusedError(said)
+    return BucketUnavailableError(said)  # also a redirect
 
 
 def signed_place(

@@ -15,13 +15,13 @@ from datetime import timedelta
 from pathlib import Path
 
 from blobsync import (
+    BucketUnavailableError,
     GcRefusedError,
     LocalStore,
     ReleaseRef,
     RetryPolicy,
     S3Config,
     S3ObjectStore,
-    StoreUnavailableError,
     Syncer,
     collect,
     gc,
@@ -128,7 +128,7 @@ def work_on(role: str, work: Work) -> None:
     while True:
         try:
             ROLES[role](work)
-        except (GcRefusedError, StoreUnavailableError):  # another worker was faster, or the machine is slow
+        except (GcRefusedError, BucketUnavailableError):  # another worker was faster, or the machine is slow
             continue
 
 

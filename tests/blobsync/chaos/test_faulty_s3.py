@@ -20,13 +20,13 @@ from pathlib import Path
 import pytest
 
 from blobsync import (
+    BucketAccessDeniedError,
     LocalStore,
     ReleaseRef,
     ReleaseState,
     RetryPolicy,
     S3Config,
     S3ObjectStore,
-    StoreAccessDeniedError,
     Syncer,
     collect,
     publish,
@@ -209,7 +209,7 @@ def test_publishing_through_faults_makes_whole_releases_or_says_why_not(
     for version in versions:
         try:
             ref = site.publish(site.broken, version)
-        except StoreAccessDeniedError as exc:  # not retried: invalid keys stay invalid
+        except BucketAccessDeniedError as exc:  # not retried: invalid keys stay invalid
             refused += 1
             assert str(exc).startswith("s3://")
             assert site.proxy.endpoint_url in str(exc)

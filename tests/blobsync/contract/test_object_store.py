@@ -14,15 +14,15 @@ import pytest
 
 from blobsync import (
     BlobNotFoundError,
+    BucketAccessDeniedError,
     BucketMissingError,
+    BucketUnavailableError,
     InvalidKeyError,
     LocalStoreError,
     ObjectStore,
     S3Config,
     S3ObjectStore,
     Secret,
-    StoreAccessDeniedError,
-    StoreUnavailableError,
 )
 from blobsync.bucket.ports import PIECE_BYTES
 from blobsync.testing.memory import MemoryObjectStore
@@ -267,7 +267,7 @@ def test_copy_of_more_than_there_is_is_unavailable(store: ObjectStore, tmp_path:
     store.write("k", b"0123456789")
     with (tmp_path / "file").open("wb") as file:
         for start, size_bytes in ((0, 11), (5, 6), (10, 1), (50, 1)):
-            with pytest.raises(StoreUnavailableError):
+            with pytest.raises(BucketUnavailableError):
                 store.copy("k", file.fileno(), start=start, size_bytes=size_bytes, on_progress=nothing)
 
 
@@ -431,7 +431,7 @@ def test_wrong_secret_is_told_with_what_to_check(
         lambda: content(wrong, "k"),
         wrong.ensure_bucket,
     ):
-        with pytest.raises(StoreAccessDeniedError) as refused:
+        with pytest.raises(BucketAccessDeniedError) as refused:
             call()
         words = str(refused.value)
         assert rclone_config.bucket in words
@@ -443,7 +443,7 @@ def test_wrong_secret_is_told_with_what_to_check(
 def test_unknown_access_key_is_denied(
     rclone_config: S3Config, make_s3: Callable[[S3Config], S3ObjectStore]
 ) -> None:
-    with pytest.raises(StoreAccessDeniedError):
+    with pytest.raises(BucketAccessDeniedError):
         make_s3(replace(rclone_config, access_key_id="somebody-else")).check()
 
 
@@ -484,7 +484,7 @@ def test_nobody_listening_is_unavailable_and_worth_a_retry(
         )
     )
 
-    with pytest.raises(StoreUnavailableError, match=endpoint) as failed:
+    with pytest.raises(BucketUnavailableError, match=endpoint) as failed:
         s3.check()
     assert failed.value.retryable
 
@@ -509,7 +509,7 @@ def test_fake_that_is_unavailable_does_not_pass_its_check() -> None:
     fake = MemoryObjectStore()
     fake.unavailable = True
 
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(BucketUnavailableError):
         fake.check()
 
 
@@ -519,7 +519,7 @@ def test_fake_breaks_off_a_truncated_read_as_a_dropped_connection_does() -> None
     fake.truncate("k", 4)
 
     got = []
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(BucketUnavailableError):
         got.extend(fake.read("k"))
 
     assert got == [b"0123"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from blobsync import BucketMissingError, S3Config, S3ObjectStore, Secret, StoreUnavailableError
+from blobsync import BucketMissingError, BucketUnavailableError, S3Config, S3ObjectStore, Secret
 from blobsync.probe import Capability, ProbeFinding, ProbeReport, probe
 from blobsync.s3.client import S3Clients
 from nimbus.localstack.ports import free_port
@@ -109,7 +109,7 @@ def test_server_with_stale_listings_or_without_ranges_is_found_out(
 
 
 def test_store_that_does_not_answer_is_an_error_and_no_report(rclone: S3Config) -> None:
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(BucketUnavailableError):
         probe(replace(rclone, endpoint_url=f"http://127.0.0.1:{free_port()}"))
     with pytest.raises(BucketMissingError):
         probe(replace(rclone, bucket="nobody-made-this"))

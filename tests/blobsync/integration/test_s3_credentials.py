@@ -12,11 +12,11 @@ from structlog.testing import capture_logs
 
 from blobsync import (
     BlobSyncError,
+    BucketAccessDeniedError,
+    BucketUnavailableError,
     S3Config,
     S3ObjectStore,
     Secret,
-    StoreAccessDeniedError,
-    StoreUnavailableError,
 )
 from nimbus.localstack.s3 import S3Server
 
@@ -47,7 +47,7 @@ def test_no_credentials_at_all_are_told_as_denied(s3_server: S3Server, s3_bucket
     store = S3ObjectStore(S3Config(endpoint_url=s3_server.endpoint_url, bucket=s3_bucket))
 
     for call in (lambda: b"".join(store.read("k")), lambda: store.write("k", b"1")):
-        with pytest.raises(StoreAccessDeniedError, match="credentials"):
+        with pytest.raises(BucketAccessDeniedError, match="credentials"):
             call()
     store.close()
 
@@ -60,7 +60,7 @@ def test_credentials_that_cannot_be_fetched_now_are_worth_a_retry(
     store = S3ObjectStore(S3Config(endpoint_url=s3_server.endpoint_url, bucket=s3_bucket))
 
     for call in (store.check, lambda: store.write("k", b"1")):
-        with pytest.raises(StoreUnavailableError, match="credentials cannot be fetched"):
+        with pytest.raises(BucketUnavailableError, match="credentials cannot be fetched"):
             call()
 
     keys = {"AccessKeyId": s3_server.access_key, "SecretAccessKey": s3_server.secret_key}
@@ -94,7 +94,7 @@ def test_credentials_that_expire_are_renewed_by_the_same_store(
     assert b"".join(store.read("k")) == b"1"
 
     give("an-older-secret")
-    with pytest.raises(StoreAccessDeniedError):
+    with pytest.raises(BucketAccessDeniedError):
         b"".join(store.read("k"))
 
     give(s3_server.secret_key)

@@ -15,10 +15,10 @@ import pytest
 
 from blobsync import (
     BlobSyncError,
+    BucketUnavailableError,
     S3Config,
     S3ObjectStore,
     Secret,
-    StoreUnavailableError,
 )
 from nimbus.localstack.s3 import S3Server
 from tests.s3_proxy.faults import (
@@ -121,9 +121,9 @@ def test_broken_answer_is_unavailable_and_the_next_one_is_good(
     proxy.rule = on_gets(fault)
     began = time.monotonic()
 
-    with pytest.raises(StoreUnavailableError, match="k"):
+    with pytest.raises(BucketUnavailableError, match="k"):
         b"".join(store.read("k"))
-    with (tmp_path / "file").open("wb") as file, pytest.raises(StoreUnavailableError):
+    with (tmp_path / "file").open("wb") as file, pytest.raises(BucketUnavailableError):
         store.copy("k", file.fileno(), start=0, size_bytes=len(DATA), on_progress=nothing)
 
     assert time.monotonic() - began < 60
@@ -149,13 +149,13 @@ def test_answer_that_is_not_of_s3_is_no_empty_listing_and_no_object_written(
         lambda: list(store.unfinished_uploads("")),
         lambda: store.write("in-parts", bytes(11 * MIB)),
     ):
-        with pytest.raises(StoreUnavailableError):
+        with pytest.raises(BucketUnavailableError):
             ask()
     if isinstance(fault, OtherWords):  # its answer has no body that could be cut
-        with pytest.raises(StoreUnavailableError):
+        with pytest.raises(BucketUnavailableError):
             store.write("l", b"1")
         proxy.rule = lambda _: fault
-        with pytest.raises(StoreUnavailableError):
+        with pytest.raises(BucketUnavailableError):
             store.size("k")
 
     proxy.rule = no_fault
@@ -192,7 +192,7 @@ def test_step_of_an_upload_that_another_answered_is_not_done_and_the_next_try_do
     broken = ["UploadPart", operation]  # ListParts returns the parts of an interrupted upload
     for each in broken if operation == "ListParts" else [operation]:
         proxy.rule = partial(answered_otherwise, each)
-        with pytest.raises(StoreUnavailableError, match=f"the answer to {each} has no"):
+        with pytest.raises(BucketUnavailableError, match=f"the answer to {each} has no"):
             store.write("large", large)
 
     proxy.rule = no_fault
@@ -207,7 +207,7 @@ def test_answer_that_trickles_is_given_up(proxy: FaultProxy, make_store: MakeSto
     store.write("k", DATA)
     proxy.rule = on_gets(SlowBody(100_000))
 
-    with pytest.raises(StoreUnavailableError, match="too slow"):
+    with pytest.raises(BucketUnavailableError, match="too slow"):
         b"".join(store.read("k"))
 
 
@@ -235,7 +235,7 @@ def test_other_range_than_asked_for_is_refused_before_a_byte_is_used(
     proxy.rule = on_gets(fault)
     (tmp_path / "file").write_bytes(b"-" * len(DATA))
 
-    with (tmp_path / "file").open("r+b") as file, pytest.raises(StoreUnavailableError):
+    with (tmp_path / "file").open("r+b") as file, pytest.raises(BucketUnavailableError):
         store.copy("k", file.fileno(), start=10, size_bytes=MIB, on_progress=nothing)
 
     assert (tmp_path / "file").read_bytes() == b"-" * len(DATA)
@@ -267,7 +267,7 @@ def test_credentials_that_are_not_valid_at_this_time_are_worth_a_retry(
         lambda: list(store.list("")),
         lambda: store.delete_many(["k"]),
     ):
-        with pytest.raises(StoreUnavailableError, match=f"{code}.*clock"):
+        with pytest.raises(BucketUnavailableError, match=f"{code}.*clock"):
             call()
 
 
@@ -291,7 +291,7 @@ def test_redirect_names_its_target_and_is_worth_a_retry(
         lambda: store.delete_many(["k"]),
     ):
         with pytest.raises(
-            StoreUnavailableError, match=r"redirects to http://127\.0\.0\.1:1/elsewhere: set endpoint_url"
+            BucketUnavailableError, match=r"redirects to http://127\.0\.0\.1:1/elsewhere: set endpoint_url"
         ) as told:
             call()
         assert "secret" not in str(told.value)
@@ -315,7 +315,7 @@ def test_listing_that_is_truncated_without_a_token_does_not_end_in_silence(
     proxy.rule = lambda _: OtherWords(TRUNCATED[operation])
     listing = store.list("") if operation == "ListObjectsV2" else store.unfinished_uploads("")
 
-    with pytest.raises(StoreUnavailableError, match="more follows, and has no Next"):
+    with pytest.raises(BucketUnavailableError, match="more follows, and has no Next"):
         list(listing)
 
 
@@ -333,7 +333,7 @@ def test_listing_that_cannot_be_parsed_is_worth_a_retry(
         + b"</Contents></ListBucketResult>"
     )
 
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(BucketUnavailableError):
         list(store.list(""))
 
 
@@ -394,7 +394,7 @@ def test_server_that_cannot_delete_many_is_asked_one_by_one(proxy: FaultProxy, s
 def test_failure_within_a_batch_of_deletions_is_told(proxy: FaultProxy, store: S3ObjectStore) -> None:
     proxy.rule = lambda request: SLOW_DOWN if "delete" in request.query else None
 
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(BucketUnavailableError):
         store.delete_many(["k"])
 
     assert store.size("k") == len(DATA)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from blobsync import RetryPolicy, S3Config, S3ObjectStore, Secret, StoreUnavailableError, collect, publish
+from blobsync import BucketUnavailableError, RetryPolicy, S3Config, S3ObjectStore, Secret, collect, publish
 from blobsync.retry import call_retrying
 from blobsync.s3 import transport
 from nimbus.localstack.s3 import S3Server
@@ -86,7 +86,7 @@ def store(config: S3Config) -> Iterator[S3ObjectStore]:
 def given_up_s(call: Call, store: S3ObjectStore) -> float:
     """Make a call that cannot succeed. Returns how long it took."""
     began = time.monotonic()
-    with pytest.raises(StoreUnavailableError, match="s3://"):
+    with pytest.raises(BucketUnavailableError, match="s3://"):
         call(store)
     return time.monotonic() - began
 
@@ -158,7 +158,7 @@ def test_publish_is_over_at_its_deadline_when_the_server_talks_without_end(
     began = time.monotonic()
 
     store = S3ObjectStore(replace(config, read_timeout=SHORT, max_attempts=1))
-    with closing(store), pytest.raises(StoreUnavailableError):
+    with closing(store), pytest.raises(BucketUnavailableError):
         publish(store, name="p", files=collect(folder, include=["**"]), retry=retry, scratch=tmp_path)
 
     assert time.monotonic() - began < BOUND_S
@@ -169,7 +169,7 @@ def test_server_that_takes_nothing_of_an_upload_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         store = direct(f"http://127.0.0.1:{listening.getsockname()[1]}")
-        with pytest.raises(StoreUnavailableError, match="new"):
+        with pytest.raises(BucketUnavailableError, match="new"):
             store.write("new", LARGE[: 4 * MIB])
         store.close()
 
@@ -196,7 +196,7 @@ def test_endless_interim_answers_over_tls_are_given_up(tmp_path: Path) -> None:
         thread.start()
         store = direct(f"https://127.0.0.1:{listening.getsockname()[1]}", ca_bundle=str(file))
         try:
-            with pytest.raises(StoreUnavailableError, match="k"):
+            with pytest.raises(BucketUnavailableError, match="k"):
                 store.size("k")
         finally:
             over.set()

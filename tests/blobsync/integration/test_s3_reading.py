@@ -16,12 +16,12 @@ import pytest
 from blobsync import (
     BlobNotFoundError,
     BlobSyncError,
+    BucketAccessDeniedError,
+    BucketRefusedError,
+    BucketUnavailableError,
     S3Config,
     S3ObjectStore,
     Secret,
-    StoreAccessDeniedError,
-    StoreRefusedError,
-    StoreUnavailableError,
 )
 from nimbus.localstack.s3 import S3Server
 from tests.blobsync.integration.test_s3_tls import DATA, server
@@ -174,7 +174,7 @@ def test_proxy_that_opens_no_tunnel_is_told_as_unavailable(
     monkeypatch.setenv("https_proxy", proxy.url)
     store = make(endpoint, ca_bundle=str(bundle), connect_timeout=timedelta(seconds=1))
 
-    with pytest.raises(StoreUnavailableError) as refused:
+    with pytest.raises(BucketUnavailableError) as refused:
         b"".join(store.read("k"))
 
     assert "word" not in str(refused.value)
@@ -241,44 +241,44 @@ def test_error_is_understood_however_its_body_is_framed(answering: Answering, fr
     [
         (
             b"HTTP/1.1 301 Moved\r\nx-amz-bucket-region: eu-west-7\r\nContent-Length: 0\r\n\r\n",
-            StoreRefusedError,
+            BucketRefusedError,
             "is in region 'eu-west-7'",
         ),
         (
             b"HTTP/1.1 307 Elsewhere\r\nLocation: http://10.0.0.1/\r\nContent-Length: 0\r\n\r\n",
-            StoreUnavailableError,
+            BucketUnavailableError,
             "redirects to http://10.0.0.1/",
         ),
-        (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", StoreAccessDeniedError, "as a proxy"),
-        (b"HTTP/1.1 403 No\r\nContent-Length: 6\r\n\r\n<html>", StoreAccessDeniedError, "403 .* as a proxy"),
-        (b"HTTP/1.1 407 Who\r\nContent-Length: 0\r\n\r\n", StoreAccessDeniedError, "407 .* as a proxy"),
+        (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", BucketAccessDeniedError, "as a proxy"),
+        (b"HTTP/1.1 403 No\r\nContent-Length: 6\r\n\r\n<html>", BucketAccessDeniedError, "403 .* as a proxy"),
+        (b"HTTP/1.1 407 Who\r\nContent-Length: 0\r\n\r\n", BucketAccessDeniedError, "407 .* as a proxy"),
         (
             b"HTTP/1.1 403 No\r\nContent-Length: 26\r\n\r\n<Code>AccessDenied</Code>\r\n",
-            StoreAccessDeniedError,
+            BucketAccessDeniedError,
             "refused access key id",
         ),
         (
             b"HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n",
-            StoreAccessDeniedError,
+            BucketAccessDeniedError,
             "as a proxy",
         ),
         (
             b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello",
-            StoreUnavailableError,
+            BucketUnavailableError,
             r"compressed \(gzip\).* a proxy on the way",
         ),
         (
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
-            StoreUnavailableError,
+            BucketUnavailableError,
             "does not say how long it is.* a proxy on the way",
         ),
         (
             b"HTTP/1.1 200 OK\r\n\r\nhello",
-            StoreUnavailableError,
+            BucketUnavailableError,
             "does not say how long it is.* a proxy on the way",
         ),
-        (b"HTTP/1.1 206 Partial\r\nContent-Length: 5\r\n\r\nhello", StoreUnavailableError, "another range"),
-        (b"HTTP/1.1 503 Busy\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", StoreUnavailableError, "503"),
+        (b"HTTP/1.1 206 Partial\r\nContent-Length: 5\r\n\r\nhello", BucketUnavailableError, "another range"),
+        (b"HTTP/1.1 503 Busy\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", BucketUnavailableError, "503"),
     ],
     ids=range(12),
 )
@@ -301,8 +301,8 @@ def test_endpoint_whose_name_does_not_resolve_is_told_as_such() -> None:
         )
     )
 
-    with pytest.raises(StoreUnavailableError, match="does not resolve here"):
+    with pytest.raises(BucketUnavailableError, match="does not resolve here"):
         b"".join(store.read("k"))
-    with pytest.raises(StoreUnavailableError, match="does not resolve here"):
+    with pytest.raises(BucketUnavailableError, match="does not resolve here"):
         list(store.list(""))
     store.close()

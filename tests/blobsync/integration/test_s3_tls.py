@@ -16,7 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from blobsync import S3Config, S3ObjectStore, Secret, StoreUnavailableError
+from blobsync import BucketUnavailableError, S3Config, S3ObjectStore, Secret
 
 DATA = os.urandom(2_000_000)
 
@@ -114,7 +114,7 @@ def test_certificate_that_is_not_trusted_is_refused(
 ) -> None:
     endpoint, bundle = server
     store = make(endpoint, None)
-    with pytest.raises(StoreUnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+    with pytest.raises(BucketUnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
         b"".join(store.read("k"))
     store.close()
 

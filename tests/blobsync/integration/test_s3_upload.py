@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from blobsync import LocalStoreError, RetryPolicy, S3Config, S3ObjectStore, StoreUnavailableError
+from blobsync import BucketUnavailableError, LocalStoreError, RetryPolicy, S3Config, S3ObjectStore
 from blobsync.retry import call_retrying
 from nimbus.localstack.s3 import S3Server
 from tests.s3_proxy.faults import SLOW_DOWN, Fail, ProxiedRequest, Reset, no_fault
@@ -56,7 +56,7 @@ def test_upload_that_broke_off_sends_only_what_the_store_lacks(
     proxy: FaultProxy, store: S3ObjectStore, file: Path
 ) -> None:
     proxy.rule = lambda request: SLOW_DOWN if request.query.get("partNumber") in {"5", "6"} else None
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(BucketUnavailableError):
         store.write("large", file)
     assert store.size("large") is None
     sent_before = proxy.uploaded_bytes["large"]
@@ -76,7 +76,7 @@ def test_other_bytes_under_the_same_key_do_not_take_up_foreign_parts(
     proxy: FaultProxy, store: S3ObjectStore, file: Path
 ) -> None:
     proxy.rule = lambda request: SLOW_DOWN if request.query.get("partNumber") == "6" else None
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(BucketUnavailableError):
         store.write("large", file)
     proxy.rule = no_fault
     other = bytes(PART) + DATA[PART:]
@@ -156,7 +156,7 @@ def test_lost_acknowledgement_of_the_last_step_is_unavailable_and_the_next_try_s
     proxy.rule = lambda request: (
         Reset() if request.method == "POST" and "uploadId" in request.query and request.count <= 2 else None
     )
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(BucketUnavailableError):
         store.write("large", file)
     proxy.rule = no_fault
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from blobsync import PublishedRelease, ReleaseRef, RetryPolicy, StoreUnavailableError, collect, publish
+from blobsync import BucketUnavailableError, PublishedRelease, ReleaseRef, RetryPolicy, collect, publish
 from blobsync.bucket import keys
 from blobsync.bucket.audit import Auditor, Fault, Flaw
 from blobsync.bucket.releases import fetch_layout, fetch_manifest
@@ -167,7 +167,7 @@ def test_audit_says_nothing_of_a_release_while_the_store_cannot_be_reached(
 ) -> None:
     store.unavailable = True
 
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(BucketUnavailableError):
         flaws(store, ref)
 
 

@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from blobsync import (
+    BucketAccessDeniedError,
     ObjectInfo,
-    StoreAccessDeniedError,
 )
 from blobsync.bucket import keys
 from blobsync.collection import deletion as deletion_module
@@ -72,11 +72,11 @@ class Failing(MemoryObjectStore):
     refuse_all = False
 
     def delete_many(self, keys: Iterable[str], before_each: Callable[[], None] | None = None) -> None:
-        raise StoreAccessDeniedError("no batches")
+        raise BucketAccessDeniedError("no batches")
 
     def delete(self, key: str) -> None:
         if key in self.refuse or (self.refuse_all and not key.startswith(("gc/", "leases/"))):
-            raise StoreAccessDeniedError(f"{key} may not be deleted")
+            raise BucketAccessDeniedError(f"{key} may not be deleted")
         super().delete(key)
 
 
@@ -177,7 +177,7 @@ def test_stale_uploads_are_abandoned_after_the_grace() -> None:
 def test_server_that_lists_no_uploads_is_collected_all_the_same() -> None:
     class Plain(MemoryObjectStore):
         def unfinished_uploads(self, prefix: str) -> Iterator[object]:  # type: ignore[override]
-            raise StoreAccessDeniedError("ListMultipartUploads")
+            raise BucketAccessDeniedError("ListMultipartUploads")
 
     world = World()
     world.store = Plain(now=world.clock)

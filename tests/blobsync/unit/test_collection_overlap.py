@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 
-from blobsync import BlobNotFoundError, GcRefusedError, StoreUnavailableError
+from blobsync import BlobNotFoundError, BucketUnavailableError, GcRefusedError
 from blobsync.bucket import keys
 from blobsync.bucket.leases import Lease
 from blobsync.bucket.ports import OnProgress, ignore_progress
@@ -148,7 +148,7 @@ def test_tombstones_that_are_listed_but_never_there_are_an_error() -> None:
     world = World()
     world.store = Haunted(now=world.clock)
     world.store.write(f"{keys.TOMBSTONES}20260101T000000Z-{'a' * 32}", b"{}")
-    with pytest.raises(StoreUnavailableError, match="replaced"):
+    with pytest.raises(BucketUnavailableError, match="replaced"):
         tombstones(world.store)
 
 

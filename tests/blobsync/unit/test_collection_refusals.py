@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from blobsync import (
+    BucketUnavailableError,
     GcRefusedError,
     ObjectInfo,
     ReleaseRef,
-    StoreUnavailableError,
 )
 from blobsync.bucket import keys
 from blobsync.collection.decision import CollectionPolicy
@@ -106,7 +106,7 @@ class Listing(MemoryObjectStore):
             found = found[::-1] if self.reverse else found
         for count, info in enumerate(found):
             if not prefix and count == self.fail_after:
-                raise StoreUnavailableError("the listing broke off")
+                raise BucketUnavailableError("the listing broke off")
             yield info
 
 
@@ -140,7 +140,7 @@ def test_listing_out_of_order_or_broken_off_refuses_the_run() -> None:
     store.reverse = False
     for count in range(len(before)):
         store.fail_after = count
-        with pytest.raises(StoreUnavailableError):
+        with pytest.raises(BucketUnavailableError):
             world.collect()
     store.fail_after = None
     assert sorted(world.names()) == before

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from blobsync import (
+    BucketUnavailableError,
     ObjectInfo,
     PublishLapsedError,
     RetryPolicy,
-    StoreUnavailableError,
     collect,
     publish,
 )
@@ -166,7 +166,7 @@ def test_publish_whose_lease_lapses_between_two_tries_of_the_last_write_shows_no
             nonlocal slept
             if key.startswith(keys.RELEASES) and not slept:
                 slept = 3_600.0
-                raise StoreUnavailableError("it does not answer for an hour")
+                raise BucketUnavailableError("it does not answer for an hour")
             super().write(key, data, on_progress=on_progress)
 
     store = Unlucky()
@@ -231,7 +231,7 @@ def test_lease_that_the_store_never_shows_ends_the_publish_in_time() -> None:
         deadline=timedelta(milliseconds=50),
     )
     with (
-        pytest.raises(StoreUnavailableError, match="does not list the lease"),
+        pytest.raises(BucketUnavailableError, match="does not list the lease"),
         a_lease(Hiding(), retry=brief),
     ):
         pass
@@ -241,7 +241,7 @@ def test_lease_whose_first_write_had_no_answer_is_not_left_behind() -> None:
     class Unanswered(MemoryObjectStore):
         def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
             super().write(key, data, on_progress=on_progress)
-            raise StoreUnavailableError("no answer")
+            raise BucketUnavailableError("no answer")
 
     brief = RetryPolicy(
         first_wait=timedelta(milliseconds=1),
@@ -249,7 +249,7 @@ def test_lease_whose_first_write_had_no_answer_is_not_left_behind() -> None:
         deadline=timedelta(milliseconds=50),
     )
     store = Unanswered()
-    with pytest.raises(StoreUnavailableError, match="no answer"), a_lease(store, retry=brief):
+    with pytest.raises(BucketUnavailableError, match="no answer"), a_lease(store, retry=brief):
         pass
     assert list(store.list("leases/")) == []
 
@@ -259,7 +259,7 @@ def test_publish_gives_up_on_a_collection_that_never_ends(monkeypatch: pytest.Mo
     store = MemoryObjectStore()
     store.write(keys.collect_lease("c" * 32), b"?")
 
-    with pytest.raises(StoreUnavailableError, match="collection"), a_lease(store):
+    with pytest.raises(BucketUnavailableError, match="collection"), a_lease(store):
         pass
     assert [info.key for info in store.list("leases/")] == [keys.collect_lease("c" * 32)]
 

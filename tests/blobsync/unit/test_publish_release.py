@@ -13,6 +13,8 @@ import pytest
 
 from blobsync import (
     BlobNotFoundError,
+    BucketAccessDeniedError,
+    BucketUnavailableError,
     CorruptBlobError,
     InvalidManifestError,
     LocalStoreError,
@@ -22,8 +24,6 @@ from blobsync import (
     RetryPolicy,
     SourceChangedError,
     SourceFile,
-    StoreAccessDeniedError,
-    StoreUnavailableError,
     UnsafeSourceError,
     WorkPhase,
     collect,
@@ -262,7 +262,7 @@ class Refusing(MemoryObjectStore):
     def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
         self.allowed -= 1
         if self.allowed < 0:
-            raise StoreAccessDeniedError("no more")
+            raise BucketAccessDeniedError("no more")
         super().write(key, data, on_progress=on_progress)
 
 
@@ -273,7 +273,7 @@ def test_publish_that_ends_early_leaves_no_release_and_the_next_completes_it(
     expected = upload(MemoryObjectStore(), root)
     store = Refusing(allowed)
 
-    with pytest.raises(StoreAccessDeniedError):
+    with pytest.raises(BucketAccessDeniedError):
         upload(store, root)
     assert visible(store) == []
 
@@ -292,7 +292,7 @@ class Flaky(MemoryObjectStore):
     def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
         if not self.reads[f"tried {key}"]:
             self.reads[f"tried {key}"] += 1
-            raise StoreUnavailableError("hiccup")
+            raise BucketUnavailableError("hiccup")
         super().write(key, data, on_progress=on_progress)
 
 
@@ -317,7 +317,7 @@ class Crumbling(MemoryObjectStore):
             for _ in range(min(self.tries, 4)):
                 on_progress(1 << 20)
             if self.tries < 4:
-                raise StoreUnavailableError("broke off")
+                raise BucketUnavailableError("broke off")
         super().write(key, data, on_progress=ignore_progress)
 
 
@@ -335,7 +335,7 @@ def test_publish_gives_up_on_an_outage_within_its_deadline(root: Path) -> None:
     store = MemoryObjectStore()
     store.unavailable = True
 
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(BucketUnavailableError):
         upload(store, root, retry=replace(QUICK, deadline=timedelta(milliseconds=200)))
 
 
@@ -346,7 +346,7 @@ def test_first_error_ends_the_others(root: Path) -> None:
         def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
             if key.startswith(keys.BLOBS):
                 uploading.wait(60)
-                raise StoreAccessDeniedError("not you")
+                raise BucketAccessDeniedError("not you")
             if key.startswith(keys.PACKS):
                 uploading.set()
                 while True:
@@ -354,7 +354,7 @@ def test_first_error_ends_the_others(root: Path) -> None:
             super().write(key, data, on_progress=on_progress)
 
     uploading = threading.Event()
-    with pytest.raises(StoreAccessDeniedError, match="not you"):
+    with pytest.raises(BucketAccessDeniedError, match="not you"):
         upload(Stuck(), root)
 
 

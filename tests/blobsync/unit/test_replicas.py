@@ -9,13 +9,13 @@ import pytest
 
 from blobsync import (
     BlobSyncConfigError,
+    BucketAccessDeniedError,
+    BucketUnavailableError,
     ReplicaBoard,
     ReplicaPolicy,
     ReplicaRecord,
     Replicas,
     ReplicasMissingError,
-    StoreAccessDeniedError,
-    StoreUnavailableError,
     wait_for_replicas,
 )
 from blobsync.bucket import keys
@@ -147,11 +147,11 @@ def test_waiting_outlives_an_outage_and_says_so_at_the_end() -> None:
 
     class Denied(ReplicaBoard):
         def read(self, digest: str, max_age: timedelta = NEVER) -> Replicas:
-            raise StoreAccessDeniedError("no")
+            raise BucketAccessDeniedError("no")
 
-    with pytest.raises(StoreAccessDeniedError):
+    with pytest.raises(BucketAccessDeniedError):
         wait_for_replicas(Denied(store), A, 1, NEVER, ReplicaPolicy.PROCEED)
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(BucketUnavailableError):
         board.announce(record("h1"))
 
 

@@ -10,9 +10,9 @@ import pytest
 from blobsync import (
     BlobNotFoundError,
     BlobSyncError,
+    BucketUnavailableError,
     CorruptBlobError,
     RetryPolicy,
-    StoreUnavailableError,
 )
 from blobsync.errors import CorruptPackError
 from blobsync.retry import WRONG_BYTES_TRIES, call_retrying
@@ -36,7 +36,7 @@ def failing(*errors: BlobSyncError) -> tuple[Callable[[], str], list[BlobSyncErr
 
 
 def test_what_may_heal_is_tried_until_it_does() -> None:
-    call, raised = failing(*[StoreUnavailableError("busy")] * 20)
+    call, raised = failing(*[BucketUnavailableError("busy")] * 20)
 
     assert call_retrying(call, PATIENT, what="test") == "done"
     assert len(raised) == 20
@@ -52,7 +52,7 @@ def test_wrong_bytes_are_read_a_few_times_and_no_more(error: CorruptBlobError) -
 
 
 def test_wrong_bytes_are_counted_whatever_comes_between() -> None:
-    wrong, busy = CorruptBlobError("wrong"), StoreUnavailableError("busy")
+    wrong, busy = CorruptBlobError("wrong"), BucketUnavailableError("busy")
     call, raised = failing(*[wrong, busy, busy] * 1000)
 
     with pytest.raises(CorruptBlobError):

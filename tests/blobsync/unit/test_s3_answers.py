@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from blobsync import S3Config, S3ObjectStore, Secret, StoreUnavailableError
+from blobsync import BucketUnavailableError, S3Config, S3ObjectStore, Secret
 
 
 class WithoutLength(BaseHTTPRequestHandler):
@@ -44,6 +44,6 @@ def test_size_of_an_object_whose_length_is_not_told_is_not_known(endpoint: str) 
             max_attempts=1,
         )
     )
-    with pytest.raises(StoreUnavailableError, match="ContentLength"):
+    with pytest.raises(BucketUnavailableError, match="ContentLength"):
         store.size("k")
     store.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from blobsync.errors import StoreUnavailableError
+from blobsync.errors import BucketUnavailableError
 from blobsync.s3.config import S3Config
 from blobsync.s3.errors import answered
 from blobsync.s3.messages import (
@@ -100,5 +100,5 @@ def test_error_that_says_nothing_has_no_code() -> None:
 def test_status_that_says_try_again_is_no_refusal(status: int) -> None:
     assert isinstance(
         answered(status, "", "", S3Config(bucket="bucket", endpoint_url="http://127.0.0.1:1"), "k"),
-        StoreUnavailableError,
+        BucketUnavailableError,
     )

@@ -16,6 +16,8 @@ import pytest
 
 from blobsync import (
     BlobNotFoundError,
+    BucketAccessDeniedError,
+    BucketUnavailableError,
     CorruptBlobError,
     LocalStore,
     LocalStoreError,
@@ -23,8 +25,6 @@ from blobsync import (
     ReleaseRef,
     ReleaseState,
     RetryPolicy,
-    StoreAccessDeniedError,
-    StoreUnavailableError,
     Syncer,
     SyncerClosedError,
 )
@@ -132,7 +132,7 @@ def test_calls_end_when_the_thread_that_serves_them_meets_a_defect_and_later_one
 
     monkeypatch.setattr(syncer._loop._table, "looked", defect)
 
-    with pytest.raises(StoreUnavailableError, match="failed"):
+    with pytest.raises(BucketUnavailableError, match="failed"):
         syncer.ensure(p, SOON)
     assert syncer.ensure(p, SOON).is_dir()
 
@@ -169,7 +169,7 @@ def test_call_after_one_that_was_late_does_not_fetch_what_is_under_way_still(
 ) -> None:
     p = rig.put(sample({"small": b"1", "large": b"x" * (CHUNK_BYTES + 1)}))
     gate, syncer = Gate(rig), rig.syncer(start=False)
-    with pytest.raises(StoreUnavailableError, match="in time"):
+    with pytest.raises(BucketUnavailableError, match="in time"):
         syncer.ensure(p, SHORT)
     call = ensuring(others, syncer, p)
     assert gate.reached.wait(60)
@@ -226,7 +226,7 @@ def test_disk_that_hangs_does_not_make_a_call_outlast_its_time(rig: Rig, what: s
     syncer = rig.syncer(start=False, local=Hanging(rig.folder / "local"))
     began_s = time.monotonic()
     try:
-        with pytest.raises(StoreUnavailableError, match="in time"):
+        with pytest.raises(BucketUnavailableError, match="in time"):
             syncer.ensure(p, SHORT)
         assert time.monotonic() - began_s < 30
     finally:
@@ -263,7 +263,7 @@ def test_call_that_fails_ends_its_pin(rig: Rig) -> None:
 
 def test_call_ends_the_back_off_of_a_release_that_is_wanted_too(rig: Rig, eventually: Eventually) -> None:
     p = rig.publish("p", a="1")
-    rig.store.fail(rig.key(p, "a"), StoreUnavailableError("500"))
+    rig.store.fail(rig.key(p, "a"), BucketUnavailableError("500"))
     hour = timedelta(hours=1)
     syncer = rig.syncer(p, retry=RetryPolicy(first_wait=hour, max_wait=hour))
     eventually(lambda: state_of(syncer, p) is ReleaseState.UNAVAILABLE)
@@ -344,9 +344,9 @@ def ended_by(wait: EnsureCall) -> BaseException | None:
 
 def test_failure_that_may_heal_never_ends_a_wait_and_one_that_will_not_does_at_once() -> None:
     now = time.monotonic() + 1
-    hopeful, denied = waiting(), StoreAccessDeniedError("no")
+    hopeful, denied = waiting(), BucketAccessDeniedError("no")
     for _ in range(100):
-        hopeful.look_failed(StoreUnavailableError("500"), now)
+        hopeful.look_failed(BucketUnavailableError("500"), now)
         hopeful.fetch_failed("a", LocalStoreError("full"), now)
     assert ended_by(hopeful) is None
 
@@ -377,15 +377,15 @@ def test_time_that_is_over_tells_what_will_not_heal_before_what_failed_last() ->
     now = time.monotonic() + 1
     wait, absent = waiting(0.0), BlobNotFoundError("packs/a")
     wait.fetch_failed("a", absent, now)
-    wait.fetch_failed("b", StoreUnavailableError("500"), now)
+    wait.fetch_failed("b", BucketUnavailableError("500"), now)
 
     with pytest.raises(BlobNotFoundError):
         wait.complete()
     wait.came("a")
-    with pytest.raises(StoreUnavailableError, match="500"):
+    with pytest.raises(BucketUnavailableError, match="500"):
         wait.complete()
     wait.came("b")
-    with pytest.raises(StoreUnavailableError, match="in time"):
+    with pytest.raises(BucketUnavailableError, match="in time"):
         wait.complete()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from blobsync import ReleaseRef, ReleaseState, StoreUnavailableError
+from blobsync import BucketUnavailableError, ReleaseRef, ReleaseState
 from blobsync.bucket.ports import OnProgress
 from blobsync.release.manifest import CHUNK_BYTES
 from blobsync.sync.pool import DaemonPool, Lane
@@ -152,7 +152,7 @@ def test_broken_off_blob_is_resumed_by_the_next_process(rig: Rig, eventually: Ev
 
     def break_off(_key: str, start: int) -> None:
         if start >= 2 * CHUNK_BYTES:
-            raise StoreUnavailableError("away")
+            raise BucketUnavailableError("away")
 
     copies.before = break_off
     first = rig.syncer(p, threads=1)
@@ -203,7 +203,7 @@ def test_closing_in_the_middle_of_a_blob_keeps_what_came_and_leaves_no_thread(
 def test_one_large_blob_that_cannot_be_had_holds_up_no_other(rig: Rig, eventually: Eventually) -> None:
     files = {f"l{number}": bytes([number]) * (CHUNK_BYTES + 1) for number in range(6)}
     p = large(rig, **files)
-    rig.store.fail(rig.key(p, "l0"), StoreUnavailableError("500"))
+    rig.store.fail(rig.key(p, "l0"), BucketUnavailableError("500"))
     syncer = rig.syncer(p, threads=2)
 
     eventually(lambda: lacks(syncer, p, ["l0"]))

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from blobsync import (
+    BucketAccessDeniedError,
+    BucketUnavailableError,
     InvalidManifestError,
     LocalStore,
     Readiness,
@@ -18,8 +20,6 @@ from blobsync import (
     ReleaseRef,
     ReleaseState,
     RetryPolicy,
-    StoreAccessDeniedError,
-    StoreUnavailableError,
     SyncerClosedError,
     gc,
 )
@@ -79,12 +79,12 @@ def test_unknown_release_is_unavailable_while_the_store_is_and_heals_by_itself(
 
 def test_denied_access_is_unavailable_with_the_reason(rig: Rig, eventually: Eventually) -> None:
     p = rig.publish("p", a="1")
-    rig.store.fail(f"releases/p/{p.digest}.json", StoreAccessDeniedError("wrong key"))
+    rig.store.fail(f"releases/p/{p.digest}.json", BucketAccessDeniedError("wrong key"))
     syncer = rig.syncer(p)
 
     eventually(lambda: state_of(syncer, p) is ReleaseState.UNAVAILABLE)
     assert syncer.readiness().releases[p].reason == "wrong key"
-    with pytest.raises(StoreAccessDeniedError):
+    with pytest.raises(BucketAccessDeniedError):
         syncer.ensure(p, SOON)
 
 
@@ -116,7 +116,7 @@ def test_one_poisoned_object_of_a_thousand_holds_up_nothing_else(
         "corrupt": lambda: rig.store.corrupt(poison, 20),
         "truncate": lambda: rig.store.truncate(poison, 10),
         "lose": lambda: rig.store.lose(poison),
-        "fail": lambda: rig.store.fail(poison, StoreUnavailableError("500 for this key only")),
+        "fail": lambda: rig.store.fail(poison, BucketUnavailableError("500 for this key only")),
     }[kind]()
     syncer = rig.syncer(p, q)
 
@@ -193,7 +193,7 @@ def test_ensure_says_why_it_cannot(rig: Rig) -> None:
     with pytest.raises(ReleaseCorruptError):
         syncer.ensure(q, SOON)
     rig.store.unavailable = True
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(BucketUnavailableError):
         syncer.ensure(q, timedelta(milliseconds=50))
 
 
@@ -204,7 +204,7 @@ def test_ensure_waits_for_a_store_that_comes_back(rig: Rig) -> None:
         def read(self, key: str, *, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
             self.reads["all"] += 1
             if self.reads["all"] < 4:
-                raise StoreUnavailableError("not yet")
+                raise BucketUnavailableError("not yet")
             yield from inner.read(key, start=start, size_bytes=size_bytes)
 
         def copy(self, key: str, fd: int, *, start: int, size_bytes: int, on_progress: OnProgress) -> None:
@@ -363,7 +363,7 @@ def test_small_files_are_known_to_be_here_when_their_pack_came_and_absent_only_w
 ) -> None:
     p = rig.publish("p", a="1" * 50, b="2" * 50)
     rig.store.lose(rig.key(p, "a"))
-    rig.store.fail(rig.key(p, "b"), StoreUnavailableError("500"))
+    rig.store.fail(rig.key(p, "b"), BucketUnavailableError("500"))
     syncer = rig.syncer(p)
 
     eventually(lambda: state_of(syncer, p) is ReleaseState.ABSENT)  # the worst of the known states
@@ -598,7 +598,7 @@ def test_ensure_gives_up_in_time_while_another_process_receives(rig: Rig) -> Non
         assert incoming is not None
         with incoming:
             syncer = rig.syncer(start=False)
-            with pytest.raises(StoreUnavailableError, match="in time"):
+            with pytest.raises(BucketUnavailableError, match="in time"):
                 syncer.ensure(p, timedelta(milliseconds=300))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession, read_epoch
+from leader import FencedOutError, FencingToken, ZooKeeperConfig, ZooKeeperSession, read_epoch
 from leader.protocol.terms import decode_epoch
 from nimbus import records
 from nimbus.adapters.sqlite.calls import begin_term
@@ -62,7 +62,6 @@ from nimbus.domain.runs.run import Run, RunCause, RunState
 from nimbus.domain.runs.task_run import Outcome, TaskRun
 from nimbus.domain.runs.tasks import Tasks
 from nimbus.ports import (
-    FencedOutError,
     LeaderStore,
     SlotTakenError,
     StaleStateError,

@@ -15,7 +15,7 @@ from blobsync import ObjectStore, S3Config, S3ObjectStore, Secret
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
-from nimbus.config.sections import Retention
+from nimbus.config.sections import RetentionSection
 from nimbus.domain.data.datasets import Dataset
 from nimbus.domain.ids import AttemptId, DatasetName, RunId, TaskName
 from nimbus.domain.runs.run import Run, RunPart
@@ -112,7 +112,7 @@ def test_purge_deletes_all_of_one_run_and_nothing_of_another(store: ObjectStore,
         outputs=outputs.place,
         state=NothingLive(),
         leads=lambda: True,
-        retention=Retention(logs=days, outputs=days, history=days),
+        retention=RetentionSection(logs=days, outputs=days, history=days),
         clock=Clock(),  # type: ignore[arg-type]
         metrics=GarbageMetrics(CollectorRegistry()),
     )

@@ -155,7 +155,7 @@ class _CodedError(Exception):
         (CliError("x", code="x", exit_code=Exit.NOT_FOUND), 3),
         (NimbusError("x"), 70),
         (_CodedError("zookeeper_unreachable"), 6),
-        (_CodedError("store_access_denied"), 7),
+        (_CodedError("bucket_access_denied"), 7),
         (_CodedError("unmatched_pattern"), 2),
         (_CodedError("java_missing"), 2),
         (_CodedError("something_new"), 70),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from blobsync import S3ObjectStore, StoreUnavailableError
+from blobsync import BucketUnavailableError, S3ObjectStore
 from nimbus.adapters import data_probe
 from nimbus.adapters.data_probe import DataProber, UnfitAnswerError, is_forbidden, status_of
 from nimbus.domain.starts.waits import DataProbe, DataSource, ProbeResult, address_fault
@@ -224,7 +224,7 @@ class Bucket:
 
     def size(self, key: str) -> int | None:
         if self._away:
-            raise StoreUnavailableError("it does not answer")
+            raise BucketUnavailableError("it does not answer")
         return 1 if key in self._keys else None
 
     def list(self, prefix: str) -> Iterator[str]:

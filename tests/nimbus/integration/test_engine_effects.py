@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from blobsync import StoreUnavailableError as BucketUnavailableError
+from blobsync import BucketUnavailableError
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_purges import S3Purges

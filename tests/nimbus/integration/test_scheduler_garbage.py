@@ -40,7 +40,7 @@ from nimbus.adapters.store.calls import calls_on
 from nimbus.adapters.store.cluster import TreeWholeState
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.bootstrap.resources import SystemClock
-from nimbus.config.sections import Artifacts
+from nimbus.config.sections import ArtifactsSection
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipelines.pipeline import PipelineSpec
 from nimbus.domain.writes import CreatePipeline
@@ -59,7 +59,7 @@ from tests.nimbus.loading import loaded
 Eventually = Callable[..., None]
 DAY = timedelta(days=1)
 LONG = timedelta(seconds=30)
-ARTIFACTS = Artifacts(gc=True, gc_keep_age=DAY, gc_keep_newest=0, gc_max_share=1.0)
+ARTIFACTS = ArtifactsSection(gc=True, gc_keep_age=DAY, gc_keep_newest=0, gc_max_share=1.0)
 
 
 class Member:

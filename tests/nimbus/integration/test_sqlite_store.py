@@ -18,7 +18,6 @@ from nimbus.adapters.sqlite import tree as sqlite_tree
 from nimbus.adapters.sqlite.calls import SqliteCalls, begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.store.board import TreeAttemptBoard
-from nimbus.ports import FencedOutError as TermOverError
 from nimbus.ports import StoreUnavailableError
 from tests.forked import exit_code_of_child
 
@@ -261,7 +260,7 @@ def test_a_term_fences_those_before_it_and_cannot_begin_again(
 
     with pytest.raises(FencedOutError):
         calls.fenced("write", old, lambda transaction: transaction.create("/late", b""))
-    with pytest.raises(TermOverError):
+    with pytest.raises(FencedOutError):
         begin_term(session, first)
     calls.fenced("write", new, lambda transaction: transaction.create("/in-time", b""))
     assert calls.children("/") == ("epoch", "in-time")

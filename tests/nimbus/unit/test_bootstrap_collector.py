@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from nimbus.bootstrap.collector import build_collector
 from nimbus.bootstrap.resources import SystemClock
-from nimbus.config.sections import Artifacts, Data, Storage
+from nimbus.config.sections import ArtifactsSection, DataSection, StorageSection
 from nimbus.telemetry.daemon import GarbageMetrics
 
 
@@ -23,22 +23,22 @@ def yes() -> bool:
 @pytest.mark.parametrize(
     ("artifacts", "leads", "intervals_s"),
     [
-        (Artifacts(), yes, [3600]),
-        (Artifacts(gc=True), yes, [3600, 6 * 3600]),
-        (Artifacts(gc=True), None, [3600]),
-        (Artifacts(gc=True, local_gc=False), yes, [6 * 3600]),
-        (Artifacts(local_gc=False), yes, []),
+        (ArtifactsSection(), yes, [3600]),
+        (ArtifactsSection(gc=True), yes, [3600, 6 * 3600]),
+        (ArtifactsSection(gc=True), None, [3600]),
+        (ArtifactsSection(gc=True, local_gc=False), yes, [6 * 3600]),
+        (ArtifactsSection(local_gc=False), yes, []),
     ],
     ids=["as-it-comes", "bucket-too", "worker-never-in-the-bucket", "bucket-alone", "nothing"],
 )
 def test_bucket_is_collected_only_where_it_is_asked_for_and_somebody_may_lead(
-    artifacts: Artifacts, leads: Callable[[], bool] | None, intervals_s: list[int]
+    artifacts: ArtifactsSection, leads: Callable[[], bool] | None, intervals_s: list[int]
 ) -> None:
     settings = SimpleNamespace(
         artifacts=artifacts,
         cluster=SimpleNamespace(root="/nimbus"),
         worker=SimpleNamespace(data_uri=None),
-        sync=SimpleNamespace(retry_max=Artifacts().gc_interval),
+        sync=SimpleNamespace(retry_max=ArtifactsSection().gc_interval),
     )
     resources: Any = SimpleNamespace(
         settings=settings, session=object(), store=object(), local=object(), run=yes, clock=SystemClock()
@@ -66,11 +66,11 @@ def test_lost_outputs_are_collected_in_a_bucket_by_who_may_lead(
     uri: str | None, gc: bool, leads: Callable[[], bool] | None, intervals_s: list[int]
 ) -> None:
     settings = SimpleNamespace(
-        artifacts=Artifacts(local_gc=False),
+        artifacts=ArtifactsSection(local_gc=False),
         cluster=SimpleNamespace(root="/nimbus"),
         worker=SimpleNamespace(data_uri=uri),
-        data=Data(gc=gc, gc_interval=timedelta(minutes=15)),
-        storage=Storage(bucket="artifacts"),
+        data=DataSection(gc=gc, gc_interval=timedelta(minutes=15)),
+        storage=StorageSection(bucket="artifacts"),
     )
     resources: Any = SimpleNamespace(
         settings=settings, session=object(), store=object(), local=object(), run=yes, clock=SystemClock()

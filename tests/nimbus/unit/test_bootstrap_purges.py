@@ -12,35 +12,35 @@ from prometheus_client import CollectorRegistry
 
 from nimbus.bootstrap.collector import add_purges, output_place
 from nimbus.bootstrap.resources import SystemClock
-from nimbus.config.sections import Data, Retention, Storage, Worker
+from nimbus.config.sections import DataSection, RetentionSection, StorageSection, WorkerSection
 from nimbus.scheduler.collector import Collector
 from nimbus.scheduler.output_deletion import BucketOutputs, FolderOutputs
 from nimbus.telemetry.daemon import GarbageMetrics
 
 
-def a_worker(**keys: Any) -> Worker:
-    return Worker(id="w1", work_dir=Path("/w"), **keys)
+def a_worker(**keys: Any) -> WorkerSection:
+    return WorkerSection(id="w1", work_dir=Path("/w"), **keys)
 
 
-def some_settings(worker: Worker, retention: Retention | None = None) -> Any:
+def some_settings(worker: WorkerSection, retention: RetentionSection | None = None) -> Any:
     return SimpleNamespace(
         worker=worker,
-        data=Data(),
-        storage=Storage(bucket="artifacts"),
+        data=DataSection(),
+        storage=StorageSection(bucket="artifacts"),
         cluster=SimpleNamespace(root="/nimbus"),
-        retention=retention or Retention(),
+        retention=retention or RetentionSection(),
     )
 
 
 @pytest.mark.parametrize(
     ("retention", "intervals_s"),
     [
-        (Retention(), [60]),
-        (Retention(logs=timedelta(days=30), interval=timedelta(hours=2)), [60, 7200]),
+        (RetentionSection(), [60]),
+        (RetentionSection(logs=timedelta(days=30), interval=timedelta(hours=2)), [60, 7200]),
     ],
     ids=["orders-alone", "by-age-too"],
 )
-def test_scheduler_that_leads_does_purges(retention: Retention, intervals_s: list[int]) -> None:
+def test_scheduler_that_leads_does_purges(retention: RetentionSection, intervals_s: list[int]) -> None:
     resources: Any = SimpleNamespace(
         settings=some_settings(a_worker(), retention), session=object(), store=object(), clock=SystemClock()
     )
@@ -60,7 +60,7 @@ def test_scheduler_that_leads_does_purges(retention: Retention, intervals_s: lis
     ],
     ids=["folder", "not-known"],
 )
-def test_outputs_are_deleted_in_the_folder_of_the_workers(worker: Worker, folder: Path | None) -> None:
+def test_outputs_are_deleted_in_the_folder_of_the_workers(worker: WorkerSection, folder: Path | None) -> None:
     place = output_place(some_settings(worker), lambda: True, str, GarbageMetrics(CollectorRegistry()))
 
     assert isinstance(place, FolderOutputs)

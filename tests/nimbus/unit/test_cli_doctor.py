@@ -18,7 +18,7 @@ import pytest
 
 from nimbus.cli.doctor import Level, host, stores
 from nimbus.cli.doctor.stores import zookeeper
-from nimbus.config.sections import Storage, Worker
+from nimbus.config.sections import StorageSection, WorkerSection
 from nimbus.worker.host.identity import own_process
 from nimbus.worker.pool.folder import ExecutorFolder
 from tests.leader.integration.test_tls import Authority
@@ -63,7 +63,7 @@ def test_kept_jvms(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("nimbus.worker.host.free_room.available_memory", lambda: free_gib << 30)
-    section = Worker.model_validate({"id": "w1", "work_dir": "/w", **worker})
+    section = WorkerSection.model_validate({"id": "w1", "work_dir": "/w", **worker})
 
     found = host.kept_jvms(SimpleNamespace(worker=section))  # type: ignore[arg-type]
 
@@ -71,7 +71,7 @@ def test_kept_jvms(
 
 
 def test_executor(tmp_path: Path) -> None:
-    section = Worker.model_validate({"id": "w1", "work_dir": str(tmp_path / "not" / "made" / "yet")})
+    section = WorkerSection.model_validate({"id": "w1", "work_dir": str(tmp_path / "not" / "made" / "yet")})
     settings = SimpleNamespace(worker=section)
 
     def found() -> tuple[str, Level]:
@@ -95,7 +95,7 @@ def test_executor_is_not_known_to_a_user_who_may_not_look(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(ExecutorFolder, "all_in", refused)
-    section = Worker.model_validate({"id": "w1", "work_dir": str(tmp_path)})
+    section = WorkerSection.model_validate({"id": "w1", "work_dir": str(tmp_path)})
 
     found = host.executor(SimpleNamespace(worker=section))  # type: ignore[arg-type]
 
@@ -201,7 +201,9 @@ def test_clock_is_compared_over_tls_of_an_authority_that_only_s3_knows(tmp_path:
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        found = stores.clock(Storage(bucket="bucket", endpoint_url=f"https://127.0.0.1:{server.server_port}"))
+        found = stores.clock(
+            StorageSection(bucket="bucket", endpoint_url=f"https://127.0.0.1:{server.server_port}")
+        )
     finally:
         server.shutdown()
         thread.join()
@@ -220,5 +222,5 @@ def test_clock_is_compared_with_aws(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("httpx.get", get)
 
-    assert stores.clock(Storage(bucket="bucket", region="eu-west-1")).verdict is Level.FAIL
+    assert stores.clock(StorageSection(bucket="bucket", region="eu-west-1")).verdict is Level.FAIL
     assert asked == ["https://s3.eu-west-1.amazonaws.com"]

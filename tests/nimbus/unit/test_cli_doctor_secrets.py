@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from nimbus.cli.doctor.host import secrets_of
-from nimbus.config.sections import Secrets
+from nimbus.config.sections import SecretsSection
 
 
 def findings(environment: dict[str, str] | None = None, **said: Any) -> list[tuple[str, str]]:
-    settings: Any = SimpleNamespace(worker=SimpleNamespace(secrets=Secrets(**said)))
+    settings: Any = SimpleNamespace(worker=SimpleNamespace(secrets=SecretsSection(**said)))
     return [(found.verdict.value, found.detail) for found in secrets_of(settings, environment or {})]
 
 

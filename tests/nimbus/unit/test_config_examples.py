@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from nimbus.cli.init import config_schema
 from nimbus.config import load_settings
 from nimbus.config.settings import DERIVED, Settings, settings_keys
-from nimbus.config.targets import Target
+from nimbus.config.targets import TargetSection
 from nimbus.config.values import parse_duration
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -79,10 +79,12 @@ def test_example_explains_every_key() -> None:
 def test_schema_says_what_each_key_is_for() -> None:
     schema = json.loads(CliRunner().invoke(config_schema).output)
 
-    assert schema["$defs"]["Storage"]["properties"]["bucket"]["description"].startswith(
+    assert schema["$defs"]["StorageSection"]["properties"]["bucket"]["description"].startswith(
         "Required. The bucket must"
     )
-    assert all("description" in schema["$defs"]["Worker"]["properties"][key] for key in example()["worker"])
+    assert all(
+        "description" in schema["$defs"]["WorkerSection"]["properties"][key] for key in example()["worker"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,4 +106,4 @@ def test_shipped_configuration_loads(name: str, environ: dict[str, str]) -> None
 def test_there_is_an_example_of_each_kind_of_target() -> None:
     kinds = [target.kind for target in load_settings(CONFIGS / "targets.yaml", {}).spark.targets.values()]
 
-    assert sorted(kinds) == sorted(get_args(Target.model_fields["kind"].annotation))
+    assert sorted(kinds) == sorted(get_args(TargetSection.model_fields["kind"].annotation))

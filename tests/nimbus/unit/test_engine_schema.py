@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from leader import FencedOutError
 from nimbus.domain import writes as w
 from nimbus.domain.cluster import schema
 from nimbus.domain.cluster.schedulers import ElectionRole, SchedulerInfo
@@ -16,7 +17,7 @@ from nimbus.domain.runs.run import RunState
 from nimbus.domain.runs.task_run import Outcome
 from nimbus.engine.decision import ResignLeadership
 from nimbus.engine.policy import Policy
-from nimbus.ports import FencedOutError, StoreUnavailableError
+from nimbus.ports import StoreUnavailableError
 from tests.nimbus.dict_cluster import DictLeaderStore
 from tests.nimbus.engine_bench import ATTEMPT, NOW, START, WORKER, Bench
 

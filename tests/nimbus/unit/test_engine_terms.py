@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from leader import FencedOutError
 from nimbus.domain import writes as w
 from nimbus.domain.cluster.schedulers import ElectionRole, SchedulerInfo
 from nimbus.domain.cluster.terms import (
@@ -28,7 +29,6 @@ from nimbus.domain.runs.task_run import Outcome
 from nimbus.engine.decision import ArchiveTerms, ResignLeadership
 from nimbus.engine.events import TermsArchived
 from nimbus.engine.term_upkeep import SEEN_EVERY_S
-from nimbus.ports import FencedOutError
 from tests.nimbus.engine_bench import ATTEMPT, NOW, RUN, START, WORKER, Bench
 
 LEADER = Leader(id="s9", host="h", boot_id="b9", version="1")

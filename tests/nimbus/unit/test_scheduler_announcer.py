@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from blobsync import (
+    BucketUnavailableError,
     Readiness,
     ReleaseReadiness,
     ReleaseRef,
     ReleaseState,
     ReplicaBoard,
     ReplicaRecord,
-    StoreUnavailableError,
 )
 from blobsync.bucket import keys
 from blobsync.testing.memory import MemoryObjectStore
@@ -152,7 +152,7 @@ def test_end_does_not_fail_without_the_bucket(world: World, eventually: Eventual
 
     world.announcer.stop(STOP)
 
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(BucketUnavailableError):
         world.board.withdraw("s1")
     assert not world.announcer._thread.is_alive()
 

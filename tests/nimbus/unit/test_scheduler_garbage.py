@@ -12,9 +12,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from blobsync import (
+    BucketUnavailableError,
     LocalStore,
     RetryPolicy,
-    StoreUnavailableError,
     Syncer,
     collect,
     collect_garbage,
@@ -26,7 +26,7 @@ from blobsync.bucket import keys
 from blobsync.release.manifest import ReleaseRef
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.store.cluster import TreeWholeState
-from nimbus.config.sections import Artifacts
+from nimbus.config.sections import ArtifactsSection
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipelines.pipeline import DEFINITION_FILE, PipelineSpec
 from nimbus.domain.runs.run import Run
@@ -41,7 +41,7 @@ from tests.nimbus.dict_cluster import ROOT, DictCluster
 P = PipelineName("p")
 MINUTE = timedelta(minutes=1)
 DEFINITION = "schema: 1\nname: p\ntasks:\n  a: {type: python, script: a.py}\n"
-ARTIFACTS = Artifacts(
+ARTIFACTS = ArtifactsSection(
     gc=True, gc_keep_age=DAY, gc_keep_newest=0, gc_max_share=1.0, local_gc_grace=timedelta(0)
 )
 
@@ -325,7 +325,7 @@ def test_defect_is_not_hidden(world: World) -> None:
 
 def test_error_of_the_store_is_an_outcome_not_an_exception(world: World) -> None:
     def away(*_args: object, **_named: object) -> object:
-        raise StoreUnavailableError("away")
+        raise BucketUnavailableError("away")
 
     world.garbage._collect = away  # type: ignore[assignment]
     world.collect()

@@ -17,7 +17,7 @@ from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.s3_purges import S3Purges
-from nimbus.config.sections import Retention
+from nimbus.config.sections import RetentionSection
 from nimbus.domain.commands import CommandOutcome, PurgeRuns, QueuedCommand, StartRun, WithdrawDataset
 from nimbus.domain.data.datasets import Dataset, versions_of
 from nimbus.domain.data.outputs import OutputsNotHereError
@@ -170,7 +170,7 @@ class Stage:
             outputs=self.outputs,
             state=self,
             leads=lambda: self.leads,
-            retention=Retention(**retention),
+            retention=RetentionSection(**retention),
             clock=HeldClock(),
             metrics=self.garbage,
         )

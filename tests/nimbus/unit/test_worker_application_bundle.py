@@ -23,9 +23,9 @@ from nimbus.worker.data.signed import SignedStore
 names = ("attempt", "pipeline", "release", "token", "nonce", "uri", "output")
 SignedStore({**dict.fromkeys(names, ""), "endpoints": [], "inputs": {}})
 from blobsync.retry import call_retrying
-from blobsync import StoreUnavailableError
+from blobsync import BucketUnavailableError
 from datetime import timedelta
-left = [StoreUnavailableError("once")]
+left = [BucketUnavailableError("once")]
 def once():
     if left:
         raise left.pop()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from blobsync import RetryPolicy, StoreUnavailableError
+from blobsync import BucketUnavailableError, RetryPolicy
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.domain.runs.task_run import Outcome
 from nimbus.worker.attempt.folder import AttemptFolder
@@ -189,7 +189,7 @@ def test_upload_is_tried_again_when_the_store_does_not_answer_for_a_moment(
         def write(self, key: str, data: bytes | Path, **more: object) -> None:
             if self.failures:
                 self.failures -= 1
-                raise StoreUnavailableError("not now")
+                raise BucketUnavailableError("not now")
             super().write(key, data)
 
     flaky = Flaky()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from blobsync import InvalidKeyError, RetryPolicy, StoreRefusedError, StoreUnavailableError
+from blobsync import BucketRefusedError, BucketUnavailableError, InvalidKeyError, RetryPolicy
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.worker.application.reports import END_PATIENCE_S
 from nimbus.worker.data import bucket, signed
@@ -47,14 +47,14 @@ def test_file_that_one_request_cannot_carry_is_refused_with_what_to_do(
     file = tmp_path / "large"
     file.write_bytes(b"1234")
 
-    with pytest.raises(StoreRefusedError, match=r"has 4 bytes.*let the task write several"):
+    with pytest.raises(BucketRefusedError, match=r"has 4 bytes.*let the task write several"):
         signed.SignedStore(ACCESS).write("k", file)
 
 
 def test_scheduler_that_does_not_answer_is_worth_another_try(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signed, "_GATEWAY_PATIENCE_S", 0.0)
 
-    with pytest.raises(StoreUnavailableError, match="no scheduler answered"):
+    with pytest.raises(BucketUnavailableError, match="no scheduler answered"):
         signed.SignedStore(ACCESS).size("k")
 
 
@@ -121,7 +121,7 @@ def test_claim_that_no_scheduler_sees_for_long_ends_the_upload(monkeypatch: pyte
     monkeypatch.setattr(signed, "_GATEWAY_PATIENCE_S", 0.0)
     with serving(Lagging) as lagging:
         dead_too = ["http://127.0.0.1:9", lagging, "http://127.0.0.1:9"]
-        with pytest.raises(StoreRefusedError, match="409: no claim"):
+        with pytest.raises(BucketRefusedError, match="409: no claim"):
             signed.SignedStore({**ACCESS, "endpoints": dead_too})._signed("PUT", "k")
 
 
@@ -135,7 +135,7 @@ def test_download_that_breaks_off_is_worth_another_try(monkeypatch: pytest.Monke
 
     with serving(Breaks) as url:
         monkeypatch.setattr(signed.SignedStore, "_signed", lambda *_: (f"{url}/", {}))
-        with pytest.raises(StoreUnavailableError, match="6 bytes are missing"):
+        with pytest.raises(BucketUnavailableError, match="6 bytes are missing"):
             list(signed.SignedStore(ACCESS).read("k"))
 
 
@@ -228,7 +228,7 @@ def test_upload_of_a_success_is_tried_as_long_as_its_end(
 
 @pytest.mark.parametrize(
     ("status", "error"),
-    [(307, StoreUnavailableError), (503, StoreUnavailableError), (400, StoreRefusedError)],
+    [(307, BucketUnavailableError), (503, BucketUnavailableError), (400, BucketRefusedError)],
 )
 def test_redirect_of_a_store_is_worth_another_try_and_a_refusal_is_not(
     status: int, error: type[Exception]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import blobsync
-from blobsync import ObjectStore, StoreUnavailableError
+from blobsync import BucketUnavailableError, ObjectStore
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.worker.data import source
 from nimbus.worker.data.bucket import BucketPlace
@@ -305,7 +305,7 @@ def test_part_is_read_again_when_the_store_did_not_answer(
 ) -> None:
     writer = site.writer()
     writer.commit([writer.write(batches(1, 2))])
-    read, left = store.read, [StoreUnavailableError("broken off")]
+    read, left = store.read, [BucketUnavailableError("broken off")]
 
     def breaks_off_once(key: str) -> Iterator[bytes]:
         for chunk in read(key):

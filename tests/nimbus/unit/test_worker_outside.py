@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from blobsync import StoreAccessDeniedError, StoreUnavailableError
+from blobsync import BucketAccessDeniedError, BucketUnavailableError
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.domain.data.publications import OutsideData, Version
 from nimbus.domain.pipelines.pipeline import SparkDeploy, SparkPlace
@@ -72,9 +72,9 @@ def test_object_that_comes_too_slowly_is_refused_with_what_to_do() -> None:
 
 def test_object_that_the_worker_may_not_read_is_refused_and_an_outage_is_tried_again() -> None:
     with pytest.raises(OutsideRefusedError, match="denied"):
-        checked(in_bucket("a", b"1"), Store(StoreAccessDeniedError("denied")))
-    with pytest.raises(StoreUnavailableError):
-        checked(in_bucket("a", b"1"), Store(StoreUnavailableError("away")))
+        checked(in_bucket("a", b"1"), Store(BucketAccessDeniedError("denied")))
+    with pytest.raises(BucketUnavailableError):
+        checked(in_bucket("a", b"1"), Store(BucketUnavailableError("away")))
 
 
 @pytest.mark.parametrize("in_cluster", [False, True])

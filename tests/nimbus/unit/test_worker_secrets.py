@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nimbus.bootstrap.resources import secret_provider
-from nimbus.config.sections import Secrets
+from nimbus.config.sections import SecretsSection
 from nimbus.worker.attempt.secret_mask import Mask
 from nimbus.worker.preparation import is_of_pipeline
 from nimbus.worker.secrets import (
@@ -192,8 +192,8 @@ def hanging_vault() -> Callable[[str], str]:
 
 def test_plug_in_that_hangs_is_left_behind_and_other_secrets_are_had() -> None:
     place = f"{__name__}:hanging_vault"
-    hurried = secret_provider(Secrets(provider=place, timeout=SOON / 100), {})
-    patient = secret_provider(Secrets(provider=place, timeout=SOON), {})
+    hurried = secret_provider(SecretsSection(provider=place, timeout=SOON / 100), {})
+    patient = secret_provider(SecretsSection(provider=place, timeout=SOON), {})
     GATE.clear()
     try:
         with pytest.raises(
