@@ -179,8 +179,8 @@ class LeaderAnswer(Model):
     leader: LeaderModel | None
 
 
-class SetAsideModel(Model):
-    """A subject that the leader leaves out for a while, because a decision about it failed."""
+class ParkedKeyModel(Model):
+    """A key that the leader leaves out for a while, because it could not decide about it."""
 
     kind: str
     """For example `run`, `pipeline`, `backfill`, `command`; `children`: a task that starts child runs."""
@@ -215,10 +215,10 @@ class StatusModel(Model):
     times are off."""
     commands_waiting: int
     quarantined: Mapping[str, str]
-    set_aside: list[SetAsideModel]
-    """Subjects left out for up to a minute, because a decision about them failed. Cut if there are many."""
-    set_aside_count: int
-    """Number of all such subjects."""
+    parked: list[ParkedKeyModel]
+    """Keys left out for up to a minute: the leader could not decide about them. Cut if there are many."""
+    parked_count: int
+    """Number of all such keys."""
     succession: str
     """What would follow if the leader died now, in a sentence."""
     cluster_schema: int | None

@@ -431,14 +431,14 @@ def _without_reason(said: Said) -> Said:
 
 def _scheduler(info: SchedulerInfo, sees: Callable[[str], bool]) -> SchedulerInfo:
     """A registration without the names of pipelines that may not be seen."""
-    aside = tuple(item for item in info.report.set_aside if item.kind == "pipeline" and sees(item.id))
+    parked = tuple(item for item in info.report.parked if item.kind == "pipeline" and sees(item.id))
     return replace(
         info,
         quarantined={name: why for name, why in info.quarantined.items() if sees(name)},
         missing=(),
         lacks=info.lacks and "it is not ready",
         guard_said="",
-        report=replace(info.report, set_aside=aside),
+        report=replace(info.report, parked=parked),
     )
 
 

@@ -297,7 +297,7 @@ class LeaderTerm(StateReader):
             self._read_again(write)
 
     def _give_up(self, key: Key, exc: Exception) -> None:
-        """Refuse a command that cannot be acted on; set anything else aside."""
+        """Refuse a command that cannot be acted on; park any other key."""
         self._count_unexplained(exc)
         queued = self.state.commands.waiting.get(key.command) if key.kind == "command" else None
         if queued is None:
@@ -328,7 +328,7 @@ class LeaderTerm(StateReader):
         No number of such keys ends the term: a successor would apply the same rules to the same records.
         """
         why = f"{type(exc).__name__}: {exc}"
-        _log.error("subject_set_aside", kind=key.kind, id=key.name, why=why, exc_info=exc)
+        _log.error("key_parked", kind=key.kind, id=key.name, why=why, exc_info=exc)
         self.state.park(key, why)
 
     def tend(self) -> None:

@@ -15,7 +15,7 @@ from nimbus.domain.cluster.alerts import AlertState
 from nimbus.domain.cluster.schedulers import (
     LeaderReport,
     LimitUse,
-    SetAside,
+    ParkedKey,
     TeamUse,
     WaitingTask,
     WantedSlots,
@@ -57,7 +57,7 @@ def standing(state: State, now: datetime) -> ClusterCounts:
         open_attempts=len(state.attempts.slots),
         commands=len(state.commands.waiting),
         quarantined=len(state.catalog.quarantined),
-        set_aside=len(state.work.parked),
+        parked=len(state.work.parked),
         schedule_lag_s=max(_lags_s(state, now), default=0.0),
         last_success=dict(state.runs.last_success),
         outbox={(ALERT, key.value): state.alerts.outbox.counts[key] for key in _KEPT},
@@ -121,7 +121,7 @@ def _due(state: State, name: PipelineName) -> datetime | None:
         return None
     try:
         return min((due for due, _ in pending(record)), default=None)
-    except Exception:  # noqa: BLE001 - such as an unknown time zone: the rule of schedules sets it aside
+    except Exception:  # noqa: BLE001 - such as an unknown time zone: the rule of schedules parks the key
         return None
 
 
@@ -150,11 +150,11 @@ def report(state: State, wanted: tuple[WantedSlots, ...] | None = None) -> Leade
             teams=dict(islice(_teams(state), MAX_TEAMS)),
             held_for=dict(islice(named, MAX_NAMED)),
         ),
-        set_aside=tuple(
-            SetAside(kind=key.kind, id=key.name, task=key.task, why=why[:LONGEST_WHY])
+        parked=tuple(
+            ParkedKey(kind=key.kind, id=key.name, task=key.task, why=why[:LONGEST_WHY])
             for key, why in islice(state.work.parked.items(), MAX_NAMED)
         ),
-        set_aside_count=len(state.work.parked),
+        parked_count=len(state.work.parked),
         wanted=wanted,
     )
 

@@ -40,7 +40,7 @@ class ClusterCounts:
     open_attempts: int = 0
     commands: int = 0
     quarantined: int = 0
-    set_aside: int = 0
+    parked: int = 0
     schedule_lag_s: float = 0.0
     last_success: Mapping[PipelineName, datetime] = field(default_factory=dict)
     outbox: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -96,7 +96,11 @@ class ClusterMetrics(Collector):
             ("nimbus_open_attempts", "Attempts that are open.", counts.open_attempts),
             ("nimbus_commands_waiting", "Commands that wait for a decision.", counts.commands),
             ("nimbus_quarantined_pipelines", "Pipelines that cannot start runs.", counts.quarantined),
-            ("nimbus_set_aside", "Records that the leader cannot read or decide about.", counts.set_aside),
+            (
+                "nimbus_parked_keys",
+                "Parked keys: the leader could not decide about them.",
+                counts.parked,
+            ),
         ):
             yield GaugeMetricFamily(name, words, value)
         yield GaugeMetricFamily(

@@ -39,7 +39,7 @@ def cluster_facts(services: ApiServices) -> ClusterFacts:
         queue=lambda run: queue_of(run.pipeline),
         run=services.reader.run,
         timings=services.timings,
-        set_aside=cache(lambda: report().set_aside if leader else ()),
+        parked=cache(lambda: report().parked if leader else ()),
     )
 
 

@@ -9,10 +9,10 @@ from datetime import datetime
 from nimbus.api.explain.data import DueView, why_no_start
 from nimbus.api.explain.queue import CountedRun, QueueView, run_names
 from nimbus.api.explain.run import ReasonModel
-from nimbus.api.explain.task import why_aside
+from nimbus.api.explain.task import why_parked
 from nimbus.definition.backfill_dates import dates_left
 from nimbus.definition.cron import fires_between, next_fire
-from nimbus.domain.cluster.schedulers import SetAside
+from nimbus.domain.cluster.schedulers import ParkedKey
 from nimbus.domain.commands import QueuedCommand, StartRun
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.pipelines.backfill import Backfill, BackfillState
@@ -54,8 +54,8 @@ class PipelineView:
     """Waiting commands about the pipeline, oldest first."""
     due: DueView | None = None
     """What is due by data; None: the pipeline does not start by data."""
-    set_aside: Collection[SetAside] = ()
-    """Subjects that the leader has set aside."""
+    parked: Collection[ParkedKey] = ()
+    """Keys that the leader has parked."""
 
 
 def explain_pipeline(record: PipelineRecord, view: PipelineView) -> list[ReasonModel]:
@@ -93,8 +93,8 @@ def _data(record: PipelineRecord, view: PipelineView, *, is_held: bool) -> list[
 def _held(record: PipelineRecord, view: PipelineView) -> Iterator[str]:
     """Reasons that prevent all runs of the pipeline."""
     name = record.name
-    if (aside := why_aside(view.set_aside, "pipeline", name)) is not None:
-        yield aside
+    if (parked := why_parked(view.parked, "pipeline", name)) is not None:
+        yield parked
     if record.state is PipelineState.INACTIVE:
         yield f"it was published and never activated: `nimbus pipeline activate {name}`"
     if record.state is PipelineState.PAUSED:
@@ -151,7 +151,7 @@ def _schedule(record: PipelineRecord, schedule: Schedule, view: PipelineView) ->
 
 
 def _who_fires(record: PipelineRecord, view: PipelineView) -> str:
-    if why_aside(view.set_aside, "pipeline", record.name) is not None:
+    if why_parked(view.parked, "pipeline", record.name) is not None:
         return "the leader deals with them once it tries again"
     if view.quarantined is not None:
         return "they are dealt with once it is not quarantined"
@@ -206,8 +206,8 @@ def _waiting(queued: QueuedCommand, place: int, view: PipelineView) -> str:
     behind = f", behind {place} older ones" if place else ""
     if view.leader is None:
         return f"{asked}: it is kept{behind}, and decided once a scheduler leads"
-    if (aside := why_aside(view.set_aside, "command", queued.id)) is not None:
-        return f"{asked}: {aside}"
+    if (parked := why_parked(view.parked, "command", queued.id)) is not None:
+        return f"{asked}: {parked}"
     earlier = queued.command.rerun_of if isinstance(queued.command, StartRun) else None
     if earlier is not None and any(run.id == earlier for run in view.queue.live):
         return f"{asked}: it waits for the end of run {earlier}"
@@ -230,8 +230,8 @@ class BackfillView:
     leader: str | None
     held: str | None = None
     """The hold that covers the pipeline, as text; None: there is none."""
-    set_aside: Collection[SetAside] = ()
-    """Subjects that the leader has set aside."""
+    parked: Collection[ParkedKey] = ()
+    """Keys that the leader has parked."""
 
 
 def progress(backfill: Backfill) -> str:
@@ -250,8 +250,8 @@ def why_backfill(backfill: Backfill, view: BackfillView) -> str | None:
         return f"paused ({backfill.reason}): `nimbus backfill resume {backfill.id}` lets it go on"
     if view.leader is None:
         return "no scheduler leads at the moment; it goes on when one does"
-    if (aside := why_aside(view.set_aside, "backfill", backfill.id)) is not None:
-        return aside
+    if (parked := why_parked(view.parked, "backfill", backfill.id)) is not None:
+        return parked
     name = backfill.pipeline
     if view.record is not None and view.record.state is PipelineState.PAUSED:
         return f"pipeline {name} is paused: `nimbus pipeline activate {name}` lets it go on"

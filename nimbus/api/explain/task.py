@@ -15,7 +15,7 @@ from nimbus.api.explain.data import DatasetView, why_it_reads
 from nimbus.api.explain.queue import QueueView, circle_of, circle_through, why_queued
 from nimbus.domain.attempts.slots import Slots
 from nimbus.domain.attempts.supervision import Idle, Timings, shows_life, supervise
-from nimbus.domain.cluster.schedulers import SetAside
+from nimbus.domain.cluster.schedulers import ParkedKey
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipelines.pipeline import TaskKind
 from nimbus.domain.runs.child_runs import child_of
@@ -135,7 +135,7 @@ def _waits(
 
 
 _DAY, _NAMED = timedelta(days=1), 20
-_SET_ASIDE = {"run": "the run", "children": "the task"}
+_PARKED = {"run": "the run", "children": "the task"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,14 +159,14 @@ class ClusterFacts:
     """Reads a child run that is in ZooKeeper."""
     timings: Timings = field(default_factory=Timings)
     """Of the supervision of attempts."""
-    set_aside: Callable[[], Collection[SetAside]] = tuple
-    """Subjects that the leader has set aside."""
+    parked: Callable[[], Collection[ParkedKey]] = tuple
+    """Keys that the leader has parked."""
 
 
 def why_run(run: Run, facts: ClusterFacts) -> str | None:
-    """Explain a queued, paused or set aside run; None: it is none of these."""
-    if not run.state.is_final and (aside := why_aside(facts.set_aside(), "run", run.id)) is not None:
-        return aside
+    """Explain a queued, paused or parked run; None: it is none of these."""
+    if not run.state.is_final and (parked := why_parked(facts.parked(), "run", run.id)) is not None:
+        return parked
     if run.paused is not None and not run.state.is_ending:
         return _paused(run, run.paused)
     if run.state is not RunState.QUEUED or facts.queue is None:
@@ -187,8 +187,8 @@ def why(run: Run, task: TaskRun, slots: Slots | None, facts: ClusterFacts) -> st
     """
     if task.settled is not None:
         return how_settled(task, task.settled)
-    if not task.state.is_final and (aside := _aside(run, task, slots, facts)) is not None:
-        return aside
+    if not task.state.is_final and (parked := _while_parked(run, task, slots, facts)) is not None:
+        return parked
     match task.state:
         case TaskState.SUCCEEDED:
             return None if task.reused is None else _reused(task.reused)
@@ -217,13 +217,13 @@ def how_kept(task: TaskRun, now: datetime) -> str | None:
     return f"{told}, last after attempt {ended[-1].number}: {_how_ended(ended[-1])}" if ended else told
 
 
-def _aside(run: Run, task: TaskRun, slots: Slots | None, facts: ClusterFacts) -> str | None:
-    """Explain a task that only a decision of the leader can move, while its run or it is set aside."""
+def _while_parked(run: Run, task: TaskRun, slots: Slots | None, facts: ClusterFacts) -> str | None:
+    """Explain a task that only a decision of the leader can move, while its run or it is parked."""
     if not all(run.tasks[need].state.is_final for need in task.spec.needs):
         return None
     computes = task.open_attempt is not None and (slots is None or slots.end is None)
-    told = None if computes else why_aside(facts.set_aside(), "run", run.id)
-    return told or why_aside(facts.set_aside(), "children", run.id, task.spec.name)
+    told = None if computes else why_parked(facts.parked(), "run", run.id)
+    return told or why_parked(facts.parked(), "children", run.id, task.spec.name)
 
 
 def _reused(reused: Reused) -> str:
@@ -335,12 +335,12 @@ def _how_ended(attempt: Attempt) -> str:
     return f"{attempt.ending}{': ' + attempt.reason if attempt.reason else ''}"
 
 
-def why_aside(parked: Iterable[SetAside], kind: str, name: str, task: str = "") -> str | None:
-    """Explain a run, a pipeline, a backfill, a command, or a task (`children`); None: it is not set aside."""
+def why_parked(parked: Iterable[ParkedKey], kind: str, name: str, task: str = "") -> str | None:
+    """Explain a run, a pipeline, a backfill, a command, or a task (`children`); None: it is not parked."""
     for item in parked:
         if (item.kind, item.id, item.task) == (kind, name, task):
             return (
-                f"the leader has set {_SET_ASIDE.get(kind, 'it')} aside, since it could not decide about it "
+                f"the leader has parked {_PARKED.get(kind, 'it')}, because it could not decide about it "
                 f"({item.why}); it tries again within a minute"
             )
     return None

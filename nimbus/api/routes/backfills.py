@@ -144,7 +144,7 @@ def explained(services: ApiServices, backfill: Backfill) -> BackfillModel:
         record=record,
         held=why_held(record, services.reader.settings().holds),
         quarantined=views.quarantined(schedulers).get(backfill.pipeline),
-        set_aside=leader_report(schedulers).set_aside,
+        parked=leader_report(schedulers).parked,
         runs=runs,
         leader=None if leader is None else leader.id,
     )

@@ -19,7 +19,7 @@ from nimbus.api.explain.run import (
     explanation,
     run_reasons,
 )
-from nimbus.api.explain.task import ClusterFacts, why_aside
+from nimbus.api.explain.task import ClusterFacts, why_parked
 from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import PipelineNameText, RunIdText
 from nimbus.api.routes.backfills import explained
@@ -89,8 +89,8 @@ def _requested(services: ApiServices, request: RequestedRunModel) -> str:
         for other in services.reader.commands()
         if getattr(other.command, "pipeline", None) == request.pipeline
     )
-    if (aside := why_aside(cluster_facts(services).set_aside(), "command", queued_as)) is not None:
-        return f"{queued}: {aside}"
+    if (parked := why_parked(cluster_facts(services).parked(), "command", queued_as)) is not None:
+        return f"{queued}: {parked}"
     before = sum(other.id < queued_as for other in about)
     behind = f" behind {before} older commands of pipeline {request.pipeline}" if before else ""
     if services.health.leader() is None:
@@ -139,7 +139,7 @@ def pipeline_view(services: ApiServices, record: PipelineRecord) -> PipelineView
         why_run=partial(_live_run, services, facts),
         backfills=[(backfill, explained(services, backfill).why or "") for backfill in backfills],
         due=_due_view(services, record),
-        set_aside=facts.set_aside(),
+        parked=facts.parked(),
         commands=[
             queued for queued in reader.commands() if getattr(queued.command, "pipeline", None) == name
         ],

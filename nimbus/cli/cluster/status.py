@@ -95,7 +95,7 @@ def status(api: Api, out: Output) -> None:
         ("runs", _counts(answer["runs"])),
         ("commands waiting", answer["commands_waiting"]),
         *((f"quarantined: {name}", reason) for name, reason in answer["quarantined"].items()),
-        *((f"set aside: {_parked_name(parked)}", parked["why"]) for parked in answer.get("set_aside", ())),
+        *((f"parked: {_parked_name(parked)}", parked["why"]) for parked in answer.get("parked", ())),
         ("clocks", _clocks(answer)),
         ("succession", answer.get("succession")),
         ("schema", _schema(answer)),

@@ -53,8 +53,8 @@ class LimitUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetAside:
-    """A subject that the leader leaves out for a while because a decision about it failed."""
+class ParkedKey:
+    """A key that the leader leaves out for a while, because it could not decide about it."""
 
     kind: str
     """For example `run`, `pipeline`, `backfill`, `command`; `children`: a task that starts child runs."""
@@ -83,9 +83,9 @@ class LeaderReport:
     """What explanations need to know about the leader."""
 
     limits: LimitUse = field(default_factory=LimitUse)
-    set_aside: tuple[SetAside, ...] = ()
-    """Subjects that are set aside. Cut if there are very many."""
-    set_aside_count: int = 0
+    parked: tuple[ParkedKey, ...] = ()
+    """Cut if there are very many."""
+    parked_count: int = 0
     wanted: tuple[WantedSlots, ...] | None = None
     """What workers must be added for, counted every few seconds. Cut if there are very many kinds.
     None: not counted since the take-over."""

@@ -117,8 +117,8 @@ class Commands:
         """True while a command that names a run waits, in its line or parked."""
         if f"run {run}" in self.lines:
             return True
-        aside = (self.waiting.get(item.command) for item in self._work.parked if item.kind == "command")
-        return any(queued is not None and getattr(queued.command, "run_id", None) == run for queued in aside)
+        parked = (self.waiting.get(item.command) for item in self._work.parked if item.kind == "command")
+        return any(queued is not None and getattr(queued.command, "run_id", None) == run for queued in parked)
 
     def put(self, queued: QueuedCommand) -> None:
         """Add a waiting command."""

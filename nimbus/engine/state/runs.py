@@ -192,8 +192,8 @@ class Runs:
                     self._attempts.count(AttemptId(run.id, name, attempt.number), attempt, task.spec)
 
     def _put_in_queue(self, run: Run) -> None:
-        aside = Key("run", run.id) in self._work.parked
-        self._queue.put(run, needed(run), may_start=run.paused is None and not aside)
+        parked = Key("run", run.id) in self._work.parked
+        self._queue.put(run, needed(run), may_start=run.paused is None and not parked)
 
     def _put_tasks(
         self, before: Run | None, run: Run, now: Instant, slots: Mapping[AttemptId, Slots]

@@ -68,7 +68,7 @@ class Facts:
 
 def notices(facts: Facts) -> list[Notice]:
     """Notices of problems, the worst first; empty: there is none."""
-    about = (_election, _disks, _workers, _pipelines, _datasets, _backfills, _set_aside, _runs)
+    about = (_election, _disks, _workers, _pipelines, _datasets, _backfills, _parked, _runs)
     parts = (part(facts) for part in about)
     return [notice for part in parts for notice in part]
 
@@ -149,12 +149,13 @@ def _backfills(facts: Facts) -> Iterator[Notice]:
         )
 
 
-def _set_aside(facts: Facts) -> Iterator[Notice]:
+def _parked(facts: Facts) -> Iterator[Notice]:
     status = facts.status
-    if status.set_aside_count:
-        first = status.set_aside[0] if status.set_aside else None
+    if status.parked_count:
+        first = status.parked[0] if status.parked else None
         about = f", such as {first.kind} {first.id}: {first.why}" if first else ""
-        yield Notice(f"The leader could not decide about {status.set_aside_count} records{about}", "election")
+        keys = counted(status.parked_count, "key")
+        yield Notice(f"The leader has parked {keys} that it could not decide about{about}", "election")
 
 
 def failing_pipelines(runs: Iterable[ListedRun], now: datetime) -> list[Failing]:

@@ -312,7 +312,7 @@ def test_a_rule_that_fails_over_one_pipeline_or_run_leaves_the_others_alone(
 
     eventually(lambda: bench.outcome(asked))
     assert RunId("p-1") in bench.cluster.world.runs
-    # By then it has also cleaned up, which retries keys that were set aside, and waits.
+    # By then it has also cleaned up, which retries parked keys, and waits.
     again = bench.submit(start("p-2"))
     eventually(lambda: bench.outcome(again))
     assert bench.effects == [], "no effect, such as a resignation, follows"
@@ -449,7 +449,7 @@ class NoPreparer:
         raise AssertionError(release)
 
 
-def test_a_run_that_cannot_be_built_now_is_set_aside_and_tried_again(bench: Bench) -> None:
+def test_a_run_that_cannot_be_built_now_is_parked_and_tried_again(bench: Bench) -> None:
     (plain,) = SPEC.tasks
     with_template = replace(SPEC, tasks=(replace(plain, args=("{{ ds }}",)),))
     other = PipelineName("q")

@@ -34,7 +34,7 @@ CLUSTER_WIDE = {
     "nimbus_open_attempts",
     "nimbus_commands_waiting",
     "nimbus_quarantined_pipelines",
-    "nimbus_set_aside",
+    "nimbus_parked_keys",
     "nimbus_schedule_lag_seconds",
     "nimbus_last_success_timestamp_seconds",
     "nimbus_outbox_entries",

@@ -46,8 +46,8 @@ def check(scheduler: Scheduler) -> None:
         state.epoch,
     )
     passing = (DefinitionNotHereError.__name__, StoreUnavailableError.__name__)
-    aside = {key: why for key, why in state.work.parked.items() if not why.startswith(passing)}
-    hold(Law.NEVER_FAILS, not aside, "set aside:", aside)
+    parked = {key: why for key, why in state.work.parked.items() if not why.startswith(passing)}
+    hold(Law.NEVER_FAILS, not parked, "parked:", parked)
     _knows_all(state, scheduler.world.zookeeper.world, young, told=not scheduler.engine._inbox.empty())
     begun = {
         name

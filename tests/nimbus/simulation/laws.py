@@ -59,7 +59,7 @@ class Law(Enum):
     INDEXES = "the leader's indexes are what a look at everything finds"
     KNOWS_ALL = "what a leader has read and been told is what ZooKeeper holds"
     NOTHING_FORGOTTEN = "a leader rests only when no rule has anything to decide"
-    NEVER_FAILS = "the engine answers for every error, and sets nothing sound aside"
+    NEVER_FAILS = "the engine answers for every error, and parks nothing sound"
     ALERT_RAISED = "what there is to tell of a run is written once, with its end"
     ALERT_SENT = "each alert arrives"
     ALERT_ONCE = "an alert arrives twice only if the second says that it may repeat"

@@ -96,6 +96,6 @@ class ShareLaws:
 def _wants_only_a_slot(run: Run, task: TaskRun, state: State) -> bool:
     spec = task.spec
     free = run.max_parallel_tasks is None and not (spec.pools or spec.uses or spec.reads or spec.children)
-    aside = {Key("run", run.id), Key("task", run.id, spec.name)} & state.work.parked.keys()
+    parked = {Key("run", run.id), Key("task", run.id, spec.name)} & state.work.parked.keys()
     ready = spec.kind.uses_worker and is_ready(run, task) and not_before(run, task) is None
-    return free and ready and not aside
+    return free and ready and not parked

@@ -44,12 +44,12 @@ def explanation_takes_a_silent_attempt_for_one_that_computes() -> Iterator[None]
 
 
 @mutant
-def explanation_overlooks_what_is_set_aside() -> Iterator[None]:
-    """A subject that is set aside is reported as next."""
+def explanation_overlooks_what_is_parked() -> Iterator[None]:
+    """A parked key is reported as next."""
     original = facts.leader_report
 
     def leader_report(schedulers: Any) -> LeaderReport:
-        return replace(original(schedulers), set_aside=())
+        return replace(original(schedulers), parked=())
 
     with replaced(facts, leader_report=leader_report):
         yield

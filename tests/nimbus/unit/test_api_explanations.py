@@ -375,25 +375,25 @@ def not_decided() -> ExplanationModel:
     return stage.run()
 
 
-def _aside(key: Key) -> Stage:
+def _with_parked(key: Key) -> Stage:
     stage = Stage(spec(), workers=())
     stage.start()
     stage.bench.term.state.park(key, "LookupError: no task nowhere")
     return stage
 
 
-def run_set_aside() -> ExplanationModel:
-    return _aside(Key("run", R)).run()
+def run_parked() -> ExplanationModel:
+    return _with_parked(Key("run", R)).run()
 
 
-def start_set_aside() -> ExplanationModel:
+def start_parked() -> ExplanationModel:
     stage = Stage()
     queued = stage.bench.submit(StartRun(pipeline=NAME, run_id=R))
     stage.bench.term.state.park(Key("command", queued), "RuntimeError: no helper")
     return stage.run()
 
 
-def children_set_aside() -> ExplanationModel:
+def children_parked() -> ExplanationModel:
     stage = Stage(LOAD, parent(starting(), NAME))
     stage.start()
     stage.bench.term.state.park(Key("children", R, TaskName("fan")), "RuntimeError: no helper")
@@ -476,16 +476,16 @@ WAITS: list[tuple[Callable[[], ExplanationModel], tuple[str, ...], datetime | No
     (rerun_waits, ("again: pending", "waits for the end of run r"), None),
     (not_decided, ("behind 1 older commands of pipeline p: no scheduler leads",), None),
     (
-        run_set_aside,
+        run_parked,
         (
-            "run: the leader has set the run aside, since it could not decide about it (LookupError: no task",
-            "task a: the leader has set the run aside",
+            "run: the leader has parked the run, because it could not decide about it (LookupError: no task",
+            "task a: the leader has parked the run",
             "it tries again within a minute",
         ),
         None,
     ),
-    (start_set_aside, ("r: pending", "the leader has set it aside", "no helper"), None),
-    (children_set_aside, ("task fan: the leader has set the task aside", "no helper"), None),
+    (start_parked, ("r: pending", "the leader has parked it", "no helper"), None),
+    (children_parked, ("task fan: the leader has parked the task", "no helper"), None),
     (many_tasks, ("task a: no worker is registered", "tasks: 300 more wait for tasks that they need"), None),
 ]
 
@@ -592,13 +592,13 @@ def backfilled_as_one_run() -> Stage:
     return stage
 
 
-def _set_aside(key: Key) -> Stage:
+def _parked(key: Key) -> Stage:
     stage = backfilled()
     stage.bench.term.state.park(key, "RuntimeError: boom")
     return stage
 
 
-def command_set_aside() -> Stage:
+def command_parked() -> Stage:
     stage = Stage()
     queued = stage.bench.submit(StartRun(pipeline=NAME, run_id=R), by="ann")
     stage.bench.term.state.park(Key("command", queued), "RuntimeError: boom")
@@ -661,16 +661,16 @@ PIPELINES: list[tuple[Callable[[], Stage], tuple[str, ...], Any]] = [
         ...,
     ),
     (
-        lambda: _set_aside(Key("pipeline", NAME)),
-        ("pipeline: the leader has set it aside, since it could not", "RuntimeError: boom"),
+        lambda: _parked(Key("pipeline", NAME)),
+        ("pipeline: the leader has parked it, because it could not", "RuntimeError: boom"),
         ...,
     ),
     (
-        lambda: _set_aside(Key("backfill", BackfillId("b1"))),
-        ("backfill b1: the leader has set it aside", "RuntimeError: boom"),
+        lambda: _parked(Key("backfill", BackfillId("b1"))),
+        ("backfill b1: the leader has parked it", "RuntimeError: boom"),
         ...,
     ),
-    (command_set_aside, ("asked at 2026-03-01 12:00:00Z by ann: the leader has set it aside",), None),
+    (command_parked, ("asked at 2026-03-01 12:00:00Z by ann: the leader has parked it",), None),
     (
         rerun_asked_for,
         ("start run, asked at 2026-03-01 12:00:00Z by ann: it waits for the end of run r",),
@@ -733,12 +733,12 @@ def test_pipeline_explains_one_task_of_a_wide_run_and_counts_the_others(
     assert explained == [TaskName("t0")]
 
 
-def test_status_names_what_the_leader_has_set_aside() -> None:
-    status = cluster_status(_set_aside(Key("pipeline", NAME)).services())
+def test_status_names_what_the_leader_has_parked() -> None:
+    status = cluster_status(_parked(Key("pipeline", NAME)).services())
 
-    (one,) = status.set_aside
+    (one,) = status.parked
     assert (one.kind, one.id, one.why) == ("pipeline", NAME, "RuntimeError: boom")
-    assert status.set_aside_count == 1
+    assert status.parked_count == 1
 
 
 def test_run_whose_record_is_broken_is_explained_by_what_is_wrong_with_it(
@@ -775,15 +775,15 @@ def test_no_explanation_reads_a_run_beside_those_that_it_names(monkeypatch: pyte
     assert sorted(set(read)) == ["behind", R], "itself, and who holds the pool"
 
 
-def test_report_counts_what_it_does_not_name_when_very_much_is_set_aside() -> None:
+def test_report_counts_what_it_does_not_name_when_very_much_is_parked() -> None:
     stage = Stage()
     for number in range(MAX_NAMED + 1):
         stage.bench.term.state.park(Key("run", RunId(f"r{number}")), "x" * 1000)
 
     found = report(stage.bench.term.state)
 
-    assert (len(found.set_aside), found.set_aside_count) == (MAX_NAMED, MAX_NAMED + 1)
-    assert len(found.set_aside[0].why) < 1000
+    assert (len(found.parked), found.parked_count) == (MAX_NAMED, MAX_NAMED + 1)
+    assert len(found.parked[0].why) < 1000
 
 
 def test_what_waits_beside_other_teams_says_what_its_team_has_and_its_share() -> None:

@@ -1,4 +1,4 @@
-"""One term, case by case: steps of clocks, lost replies, runs that are set aside."""
+"""One term, case by case: steps of clocks, lost replies, parked runs."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def bad_run(bench: Bench, name: str) -> Run:
     return replace(run, tasks=Tasks([*run.tasks.values(), TaskRun(spec=lost)]))
 
 
-def test_the_slot_of_a_run_that_is_set_aside_stays_busy() -> None:
+def test_the_slot_of_a_parked_run_stays_busy() -> None:
     bench = Bench()
     bad = bad_run(bench, "bad")
     bench.cluster.change(runs={bad.id: bad})
@@ -170,7 +170,7 @@ def test_the_slot_of_a_run_that_is_set_aside_stays_busy() -> None:
     assert bench.run(RunId("p-2")).open_attempts() == (), "the worker has two slots"
 
 
-def test_a_pipeline_is_not_removed_when_its_live_run_is_set_aside() -> None:
+def test_a_pipeline_is_not_removed_when_its_live_run_is_parked() -> None:
     bench = Bench()
     bad = bad_run(bench, "bad")
     bench.cluster.change(runs={bad.id: bad})
@@ -328,7 +328,7 @@ def test_a_successor_does_not_obey_the_abdication_of_its_predecessor() -> None:
     assert resigned(bench)[1:] == [ResignLeadership("again")]
 
 
-def test_a_command_that_is_set_aside_holds_back_no_other_after_everything_was_read_again() -> None:
+def test_a_parked_command_holds_back_no_other_after_everything_was_read_again() -> None:
     bench = Bench()
     bench.cluster.change(workers={})
     first, second = bench.submit(START), bench.submit(replace(START, run_id=RunId("p-2")))
@@ -388,7 +388,7 @@ def test_a_run_that_could_not_be_built_before_its_fire_time_is_built_when_it_is_
     assert "p-20260301t130000z" in bench.cluster.world.runs
 
 
-def test_a_command_that_is_set_aside_and_gone_ends_no_term() -> None:
+def test_a_parked_command_that_is_gone_ends_no_term() -> None:
     bench = BuildsLater()
     bench.term.tend()
     command = bench.submit(START)
@@ -403,7 +403,7 @@ def test_a_command_that_is_set_aside_and_gone_ends_no_term() -> None:
 
 
 @pytest.mark.parametrize("key", [Key("schema"), Key("abdication")], ids=lambda key: key.kind)
-def test_a_subject_of_the_whole_cluster_is_asked_about_again_after_it_was_set_aside(key: Key) -> None:
+def test_a_subject_of_the_whole_cluster_is_asked_about_again_after_it_was_parked(key: Key) -> None:
     bench, read = Bench(), list[str]()
     bench.term.tend()
     bench.term._read_run = read.append  # type: ignore[method-assign,assignment]

@@ -167,7 +167,7 @@ def test_text_of_a_result_is_not_rendered_when_it_looks_like_a_template() -> Non
     assert ordered(bench, LOADS) == ("{{ ds }}",)
 
 
-def test_task_waits_and_its_run_is_set_aside_when_the_helper_cannot_be_had() -> None:
+def test_task_waits_and_its_run_is_parked_when_the_helper_cannot_be_had() -> None:
     bench = begun(spec(args=("{{ tasks.plan.result.since }}",)))
     give(bench, {"since": 7})
     bench.term.apply((RenderingFailed(RUN, LOAD, StoreUnavailableError("it is away")),))

@@ -402,9 +402,9 @@ def test_a_finished_run_goes_to_history_and_leaves_zookeeper_later() -> None:
     assert state.runs.finished == {}
 
 
-@pytest.mark.parametrize("set_aside", [False, True])
+@pytest.mark.parametrize("parked", [False, True])
 def test_a_finished_run_stays_while_the_same_start_waits_so_that_nothing_is_started_twice(
-    *, set_aside: bool
+    *, parked: bool
 ) -> None:
     state, late = known(START), NOW + timedelta(days=1)
     (created, _) = decide(state).writes
@@ -414,12 +414,12 @@ def test_a_finished_run_stays_while_the_same_start_waits_so_that_nothing_is_star
     state.runs.archived(RunId("p-1"))
     again = submit(state, START).commands.waiting
     (key,) = (Key("command", command) for command in again)
-    if set_aside:
+    if parked:
         state.park(key, "test")
 
     assert isinstance(retire_run(state, RunId("p-1"), late), NoDecision)
 
-    if set_aside:
+    if parked:
         state.work.parked.clear()
         state.commands.line_up(key.command)
     (answered,) = decide(state, late).writes
@@ -544,7 +544,7 @@ def test_a_command_waits_for_its_runs_arguments_and_holds_back_no_other_pipeline
     assert put.run.state is RunState.STOPPED
 
 
-def test_a_command_that_is_set_aside_lets_those_behind_it_pass() -> None:
+def test_a_parked_command_lets_those_behind_it_pass() -> None:
     start, again = (StartRun(pipeline=NAME, run_id=RunId(name)) for name in ("p-1", "p-2"))
     state = known(start, again, record=with_arguments(DATES))
     asked = decide_once(state)

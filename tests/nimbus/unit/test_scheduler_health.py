@@ -192,10 +192,10 @@ def test_the_leader_names_workers_that_back_off_the_longest_first_up_to_a_limit(
     assert said(tmp_path, Phase.WAITING, leads=False, engine=engine).refusals == {}
 
 
-def test_only_the_leader_reports_what_it_has_set_aside_and_what_of_the_limits_is_in_use(
+def test_only_the_leader_reports_what_it_has_parked_and_what_of_the_limits_is_in_use(
     tmp_path: Path,
 ) -> None:
-    found = LeaderReport(limits=LimitUse(pools={"db": 2}), set_aside_count=1)
+    found = LeaderReport(limits=LimitUse(pools={"db": 2}), parked_count=1)
     engine = EngineStatus(epoch=3, leader_since=NOW, recovered_at=NOW, report=found)
 
     assert said(tmp_path, Phase.LEADING, leads=True, engine=engine).report == found
