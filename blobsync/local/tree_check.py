@@ -45,7 +45,6 @@ _MAGIC = b"BSTREE1\n"
 _COUNTS = struct.Struct("<II")
 _HEAD_BYTES = len(_MAGIC) + 32
 _DIGEST_BYTES = 32
-_PYTHON_CACHE = "__pycache__"
 
 MODES = {False: stat.S_IFREG | READ_ONLY, True: stat.S_IFREG | READ_ONLY_EXECUTABLE}
 """Modes of files in trees. Key: True for executable files."""
@@ -226,14 +225,12 @@ def _fault(
 
 
 def _entries(folder: Path, below: str) -> Iterator[tuple[str, os.stat_result]]:
-    """All folders and files, with paths relative to the tree; without the caches of Python."""
+    """All folders and files, with paths relative to the tree."""
     if not below:
         yield "", folder.lstat()
     with os.scandir(folder) as entries:
         for entry in entries:
             status, path = entry.stat(follow_symlinks=False), below + entry.name
-            if not stat.S_ISDIR(status.st_mode):
-                yield path, status
-            elif entry.name != _PYTHON_CACHE:
-                yield path, status
+            yield path, status
+            if stat.S_ISDIR(status.st_mode):
                 yield from _entries(Path(entry.path), f"{path}/")

@@ -107,7 +107,8 @@ _STATUSES: Mapping[type[Exception], int] = {
     TooManyStreamsError: 429,
     StoreUnavailableError: 503,
 }
-"""The status of each error whose code and message are the answer."""
+"""The status of each error whose code and message are the answer; 404 if a refused command names what is not
+there, such as `unknown_pool`."""
 
 
 def install(app: FastAPI) -> None:
@@ -126,7 +127,8 @@ def _code(exc: Exception) -> str:
 
 def _told(_request: Request, exc: Exception) -> JSONResponse:
     status = next(_STATUSES[kind] for kind in type(exc).mro() if kind in _STATUSES)
-    return _answered(status, exc)
+    is_unknown = _code(exc).startswith("unknown_") or _code(exc) == "release_absent"
+    return _answered(404 if status == 409 and is_unknown else status, exc)
 
 
 def _answered(status: int, exc: Exception) -> JSONResponse:

@@ -23,7 +23,7 @@ from starlette.concurrency import run_in_threadpool
 from nimbus.access.rules import check_command
 from nimbus.api.caller import grants, principal, requester
 from nimbus.api.models import CommandModel, OutcomeModel, ProblemModel
-from nimbus.api.problems import ChangedError, KeyReusedError, ObjectNotFoundError
+from nimbus.api.problems import ChangedError, KeyReusedError
 from nimbus.api.seen import lookups
 from nimbus.api.services import ApiServices
 from nimbus.domain.cluster import revisions
@@ -203,8 +203,8 @@ async def _submit(
     `make` builds the command on a worker thread, where it may read. With an `Idempotency-Key` that was sent
     before, nothing is queued: the answer is that of its command.
 
-    Raises KeyReusedError, ChangedError, AccessDeniedError and StoreUnavailableError; RefusedError, or
-    ObjectNotFoundError if the object does not exist: a leader refused it while we waited.
+    Raises KeyReusedError, ChangedError, AccessDeniedError and StoreUnavailableError; RefusedError if a leader
+    refused it while we waited.
     """
 
     def queue() -> Queued:
@@ -248,9 +248,6 @@ Submit = Annotated[Submitter, Depends(_submitter)]
 
 def _refusal(outcome: CommandOutcome) -> NimbusError:
     """The error for a leader's refusal."""
-    # A missing release is a wrong reference inside the request, so only these codes are 404.
-    if outcome.code in ("unknown_pipeline", "unknown_run", "unknown_backfill"):
-        return ObjectNotFoundError(outcome.code, outcome.message)
     if outcome.code in DENIALS:
         return AccessDeniedError(outcome.code, outcome.message)
     if outcome.code == ChangedError.code:

@@ -123,6 +123,7 @@ def prepare(
             **({} if target is None else target.env),
             **({} if own is None else own.configured.variables()),
             **_access(settings),
+            **_no_bytecode(root, user),
         },
         user=user,
     )
@@ -186,6 +187,14 @@ def inputs_are_here(order: Assignment, settings: WorkerSettings) -> bool:
 
 def _access(settings: WorkerSettings) -> dict[str, str]:
     return {ACCESS_VARIABLE: json.dumps(dict(settings.data_access))} if settings.data_access else {}
+
+
+def _no_bytecode(root: Path, user: TaskUser | None) -> dict[str, str]:
+    """Keeps the bytecode of a task's modules out of its release, where only root can write it.
+
+    Later attempts would run it, and nothing verifies it.
+    """
+    return {"PYTHONDONTWRITEBYTECODE": "1"} if user is None and os.access(root, os.W_OK) else {}
 
 
 def _place(settings: WorkerSettings) -> DataPlace:

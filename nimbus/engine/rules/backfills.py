@@ -111,6 +111,7 @@ def _create(
         backfill=backfill.id,
         asked_at=now,
         submitted_by=backfill.created_by,
+        may_exist=True,  # of an earlier backfill of this id whose record was removed
     )
     try:
         run = built(state, Key("backfill", backfill.id), draft)

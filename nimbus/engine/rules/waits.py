@@ -98,11 +98,12 @@ def decided(state: State, command: DecideApproval, by: str, now: datetime) -> tu
     """
     run = state.runs.live.get(command.run_id)
     if run is None:
-        why = "has ended already" if command.run_id in state.runs.finished else "is not live (any more)"
-        raise RefusedError("no_approval", f"run {command.run_id} {why}: nothing in it waits for an approval.")
+        has_ended = command.run_id in state.runs.finished
+        code, why = ("no_approval", "has ended") if has_ended else ("unknown_run", "is not live (any more)")
+        raise RefusedError(code, f"run {command.run_id} {why}: nothing in it waits for an approval.")
     task = run.tasks.get(command.task)
     if task is None or task.spec.kind is not TaskKind.APPROVAL:
-        raise RefusedError("no_approval", f"run {run.id} has no task {command.task} of type approval.")
+        raise RefusedError("unknown_task", f"run {run.id} has no task {command.task} of type approval.")
     said = f"task {command.task} of run {run.id} is {'approved' if command.approved else 'rejected'}"
     if task.state.is_final:
         if _same(task, command, by):

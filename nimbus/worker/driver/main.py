@@ -141,6 +141,7 @@ def run(folder: Path, plan: DriverPlan, waits_on: int | None = None, gateway: in
     Returns:
         The exit status of the task's code; negative for a signal.
     """
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))  # isolated, it was ignored
     _take_inputs_on_demand()
     if plan.starts_spark:
         _prepare_spark(folder, plan, gateway)

@@ -309,7 +309,8 @@ class ExecutorProcess:
 
     def not_preloaded(self, reasons: Mapping[str, str]) -> None:
         """See `DriversOwner`."""
-        self._answers.send(NotPreloaded(reasons).encode())
+        text = ", ".join(f"{module} ({why})" for module, why in reasons.items())
+        self._answers.send(NotPreloaded(text).encode())
 
     def driver_ended(self, end: DriverEnd) -> None:
         """See `DriversOwner`."""

@@ -3,7 +3,7 @@
 Orders are passed as files in memory, because they can be larger than a message. When an attempt is done, the
 executor sends `{"attempt": ..., "refused": why or null, "outcome": outcome or null}`; when storage does not
 accept logs, or accepts them again, `{"unstored": number of logs, "error": text}`; and when modules cannot be
-preloaded, `{"not_preloaded": {module: why}}`.
+preloaded, `{"not_preloaded": text}`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import json
 import os
 import socket
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from nimbus.domain.attempts.workers import Assignment
@@ -30,6 +29,8 @@ _LONGEST_ANSWER = 16 << 10
 _FULL_PAUSE_S = 0.05
 _NOBODY_READS = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EBADF})
 """Errors if the reader has ended, or we have closed the connection."""
+_FULL = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM})
+"""Errors that pass when the reader reads, or the host has memory again."""
 
 
 def connected() -> tuple[socket.socket, socket.socket]:
@@ -84,19 +85,13 @@ class Unstored:
 
 @dataclass(frozen=True, slots=True)
 class NotPreloaded:
-    """Modules of `worker.preload` that the zygote cannot import, each with the reason."""
+    """Modules of `worker.preload` that the zygote cannot import, each with the reason; empty: none."""
 
-    reasons: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def text(self) -> str:
-        """For the worker's state; empty: there are none."""
-        named = ", ".join(f"{module} ({why})" for module, why in self.reasons.items())
-        return named and f"; not preloaded: {named}"
+    text: str = ""
 
     def encode(self) -> bytes:
         """As a message."""
-        return json.dumps({"not_preloaded": self.reasons}).encode()
+        return json.dumps({"not_preloaded": self.text[:_LONGEST_WHY]}).encode()
 
 
 def receive_answer(executor: socket.socket) -> Answer | Unstored | NotPreloaded | None:
@@ -122,7 +117,10 @@ class SendQueue:
         self._waiting: deque[bytes] = deque()
 
     def send(self, message: bytes) -> None:
-        """Send now, or when the socket is writable. Does nothing if the reader has ended."""
+        """Send now, or when the socket is writable. Does nothing if the reader has ended.
+
+        Raises OSError: the message can never be sent, such as one that is too long.
+        """
         self._waiting.append(message)
         if len(self._waiting) == 1:
             self._send()
@@ -135,6 +133,8 @@ class SendQueue:
                 if exc.errno in _NOBODY_READS:
                     self._waiting.clear()
                     return
+                if exc.errno not in _FULL:
+                    raise
                 self._loop.after(_FULL_PAUSE_S, self._send)
                 return
             self._waiting.popleft()

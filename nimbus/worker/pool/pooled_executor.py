@@ -69,7 +69,9 @@ class PooledExecutor:
     def state(self) -> str:
         """The executor process that accepts orders, or why there is none, as text."""
         if self._live is not None:
-            return ("starting" if self.pid is None else f"pid {self.pid}") + self._live.not_preloaded.text
+            state = "starting" if self.pid is None else f"pid {self.pid}"
+            lacks = self._live.not_preloaded.text
+            return f"{state}; not preloaded: {lacks}" if lacks else state
         if self._failures == 0:
             return NONE_RUNS
         return f"none: {self._last_failure}; pooled tasks {'wait' if self.works else 'run isolated'}"

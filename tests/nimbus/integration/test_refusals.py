@@ -158,7 +158,7 @@ COMMANDS = {
     "unknown run": (["run", "show", "hello-nope"], 3, "hello-nope"),
     "run id that is a path": (["run", "show", "../../etc"], 3, "../../etc"),
     "stop of an unknown run": (["run", "stop", "hello-nope", "--reason", "test"], 3, "hello-nope"),
-    "unknown release": (["pipeline", "activate", "hello", "--digest", "0" * 64], 4, "000000000000"),
+    "unknown release": (["pipeline", "activate", "hello", "--digest", "0" * 64], 3, "000000000000"),
     "malformed digest": (["pipeline", "activate", "hello", "--digest", "xyz"], 2, "64"),
     "mistyped command": (["cluster", "particpants"], 2, "participants"),
     "no such folder": (["pipeline", "validate", "/nonexistent"], 2, "nonexistent"),
@@ -259,6 +259,71 @@ def test_a_missing_java_is_named(stack: LocalStack, tmp_path: Path) -> None:
     assert done.returncode not in (0, 70)
     assert "Java 17" in done.stderr
     assert "openjdk-17-jre-headless" in done.stderr
+
+
+UNKNOWN = """
+pipeline show nope
+pipeline activate nope
+pipeline pause nope
+pipeline rewind nope --reason x
+pipeline releases nope
+pipeline diff nope
+pipeline explain nope
+pipeline intervals nope
+pipeline own nope finance
+pipeline remove nope --yes
+run start nope
+run start hello --only greet --reuse nope
+run show nope
+run explain nope
+run watch nope
+run logs nope greet
+run events nope greet
+run outputs nope
+run get nope greet FOLDER
+run stop nope --reason x
+run rerun nope --all
+run children nope greet
+run replay nope --at 2026-01-01T00:00Z
+run pause nope
+run resume nope
+run note nope x
+run purge nope --reason x
+run approve nope greet --reason x
+task mark nope greet skipped --reason x
+backfill create nope --from 2026-01-01 --to 2026-01-02
+backfill create hello --from 2026-01-01 --to 2026-01-02 --every 1d --release RELEASE
+backfill show nope
+backfill pause nope
+backfill resume nope
+backfill cancel nope
+dataset show nope
+dataset get nope FOLDER
+dataset withdraw nope --reason x
+dataset remove nope --reason x
+var remove nope
+calendar show nope
+calendar remove nope
+hold end nope
+pool remove nope
+simulate --from 2026-01-01 --to 2026-01-02 --pipeline nope
+alert test nope
+token revoke 000000000000
+access grant nope viewer pipeline:hello --reason x
+access revoke nope pipeline:hello --reason x
+cluster abdicate --to nope --reason x
+"""
+
+
+@pytest.mark.parametrize("words", UNKNOWN.strip().splitlines())
+def test_what_does_not_exist_has_the_same_exit_code_everywhere(
+    words: str, stack: LocalStack, tmp_path: Path
+) -> None:
+    places = {"RELEASE": "0" * 64, "FOLDER": str(tmp_path / "new")}
+
+    said = nimbus_here(stack, *(places.get(word, word) for word in words.split()))
+
+    assert (said.code, said.out) == (3, ""), said.err
 
 
 def test_nobody_to_ask_is_an_exit_code_of_its_own() -> None:

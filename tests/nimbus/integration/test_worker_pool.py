@@ -150,6 +150,25 @@ def test_pooled_attempt_runs_in_a_child_with_its_context_log_and_output(
     assert launched == 1
 
 
+@pytest.mark.parametrize("kind", ["pooled", "own interpreter"])
+def test_no_bytecode_gets_into_a_release_that_the_task_could_write(
+    bench: Bench, workers: list[Worker], kind: str
+) -> None:
+    bench.script(f"{ATTEMPT}/helper.py", "")
+    child = bench.script(f"{ATTEMPT}/child.py", "import helper\n")
+    bench.wheel("any-1.0-py3-none-any.whl", packed="")
+    _started(bench, workers)
+    _order(
+        bench,
+        "import subprocess, sys\nimport helper\nsubprocess.run([sys.executable, sys.argv[1]], check=True)\n",
+        str(bench.release / child),
+        dependencies=() if kind == "pooled" else ("*.whl",),
+    )
+
+    assert bench.await_end().outcome is Outcome.SUCCEEDED
+    assert not list(bench.release.rglob("__pycache__"))
+
+
 CRASHES = [
     ("raise ValueError('no such day')", 1, "ValueError: no such day"),
     ("import sys; sys.exit(3)", 3, "exit code 3"),

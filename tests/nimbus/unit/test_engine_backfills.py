@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -39,9 +40,10 @@ from nimbus.domain.pipelines.pipeline import (
 from nimbus.domain.runs.run import Run, RunCause, RunState
 from nimbus.domain.runs.task_run import Outcome
 from nimbus.domain.starts.waits import PipelineWait
-from nimbus.engine.decision import PrepareRelease
-from nimbus.engine.events import ReleasePrepared
-from tests.nimbus.definitions import OnDisk, active
+from nimbus.engine.decision import BuildRun, Built, PrepareRelease, Refusal
+from nimbus.engine.events import ReleasePrepared, RunBuilt
+from tests.nimbus import engine_bench
+from tests.nimbus.definitions import OnDisk, active, built
 from tests.nimbus.engine_bench import Bench
 
 NAME = PipelineName("p")
@@ -425,6 +427,26 @@ def test_date_whose_run_cannot_be_made_pauses_the_backfill_and_is_tried_again_wh
     assert backfill(bench).reason.startswith("no run for 2026-01-01 06:00Z: ")
     ask(bench, ControlBackfill(backfill=ID, to=BackfillState.ACTIVE))
     assert (backfill(bench).state, backfill(bench).position) == (BackfillState.PAUSED, None)
+
+
+def test_history_is_asked_for_the_runs_of_an_earlier_backfill_of_the_same_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def with_history(effect: BuildRun, runs: Mapping[RunId, Run]) -> RunBuilt:
+        run = effect.draft.id
+        if effect.draft.may_exist and run == f"{ID}-20260102t060000z":
+            refusal = Refusal("run_exists", f"run {run} exists already")
+            return RunBuilt(effect.key, Built(effect.draft, refusal))
+        return built(effect, runs)
+
+    monkeypatch.setattr(engine_bench, "built", with_history)
+    bench = led()
+    create(bench, 3)
+    end_one(bench)
+
+    assert [run.id for run in runs(bench)] == [f"{ID}-20260101t060000z"]
+    assert backfill(bench).state is BackfillState.PAUSED
+    assert "run b1-20260102t060000z exists already" in backfill(bench).reason
 
 
 def test_dates_whose_runs_cannot_be_made_count_as_failed_if_the_backfill_is_to_continue() -> None:

@@ -132,18 +132,18 @@ def test_same_decision_again_is_accepted_and_writes_nothing_more() -> None:
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "code"),
     [
-        replace(APPROVE, run_id=RunId("p-2")),
-        replace(APPROVE, task=TaskName("none")),
-        replace(APPROVE, task=AFTER),
+        (replace(APPROVE, run_id=RunId("p-2")), "unknown_run"),
+        (replace(APPROVE, task=TaskName("none")), "unknown_task"),
+        (replace(APPROVE, task=AFTER), "unknown_task"),
     ],
 )
-def test_decision_about_what_is_no_approval_is_refused(command: DecideApproval) -> None:
+def test_decision_about_what_is_no_approval_is_refused(command: DecideApproval, code: str) -> None:
     state = started()
     submit(state, command)
 
-    assert outcome(decide_all(state)) == (False, "no_approval")
+    assert outcome(decide_all(state)) == (False, code)
 
 
 @pytest.mark.parametrize(("approved", "by"), [(False, "ada"), (True, "eve")])

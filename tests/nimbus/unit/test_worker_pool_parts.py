@@ -17,9 +17,10 @@ from nimbus.domain.runs.task_run import Outcome
 from nimbus.ports import StoreUnavailableError
 from nimbus.worker.attempt.folder import AttemptFolder
 from nimbus.worker.host.files import read_untrusted
+from nimbus.worker.host.loop import Loop
 from nimbus.worker.pool.folder import ExitRecords, read_exits
 from nimbus.worker.pool.logs import Logs
-from nimbus.worker.pool.messages import Answer, Unstored, connected, receive_answer
+from nimbus.worker.pool.messages import Answer, NotPreloaded, SendQueue, Unstored, connected, receive_answer
 from tests.nimbus.worker_bench import Bench, eventually
 
 ATTEMPT = "run1.task.1"
@@ -164,13 +165,31 @@ def test_file_that_cannot_be_read_reads_as_nothing() -> None:
     assert read_untrusted(unreadable, 100) is None
 
 
-@pytest.mark.parametrize("told", [Answer(ATTEMPT, "\U0001f600" * 5000), Unstored(1, "\U0001f600" * 5000)])
-def test_long_reason_in_any_script_reaches_the_worker(told: Answer | Unstored) -> None:
+@pytest.mark.parametrize(
+    "told",
+    [
+        Answer(ATTEMPT, "\U0001f600" * 5000),
+        Unstored(1, "\U0001f600" * 5000),
+        NotPreloaded("\U0001f600" * 5000),
+    ],
+)
+def test_long_reason_in_any_script_reaches_the_worker(told: Answer | Unstored | NotPreloaded) -> None:
     worker, executor = connected()
     with worker, executor:
         executor.send(told.encode())
 
         assert "\U0001f600" * 1000 in repr(receive_answer(worker))
+
+
+def test_message_that_can_never_be_sent_is_an_error_and_is_not_tried_for_ever() -> None:
+    worker, executor = connected()
+    with worker, executor:
+        queue = SendQueue(executor, Loop())
+
+        with pytest.raises(OSError, match="Message too long") as refused:
+            queue.send(b"x" * (1 << 20))
+
+    assert refused.value.errno == errno.EMSGSIZE
 
 
 def test_logs_that_are_not_stored_are_told_once_and_once_that_they_are(bench: Bench) -> None:
