@@ -104,7 +104,7 @@ class Pipeline:
             variables: Variables of the cluster, `vars` in templates.
             checkpoints: Checkpoints of earlier attempts, by task name.
             reads: The versions of datasets, for each of `reads` that is not optional.
-            logical_date: Aware; None: now.
+            logical_date: Aware; None: the end of the interval, else now.
             data_interval: Aware start and end, for templates that name it.
             folder: Folder for outputs, which stay there; None: a new temporary one.
             raises: True: the first exception of a task ends the test. False: the task fails, as in a run.

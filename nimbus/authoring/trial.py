@@ -103,8 +103,8 @@ def try_out(
         release=_RELEASE,
         parameters=parameters,
         variables=variables,
-        logical_date=logical_date or now,
-        data_interval=None if data_interval is None else DataInterval(*data_interval),
+        logical_date=logical_date or (data_interval[1] if data_interval else now),
+        data_interval=DataInterval(*data_interval) if data_interval else None,
         cause=RunCause.MANUAL,
         asked_at=now,
     )

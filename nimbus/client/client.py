@@ -114,7 +114,7 @@ class Client(Api):
             pipeline: Its name.
             parameters: By name; values of JSON.
             run_id: Your own id; None: a new one. One id is one run, also for another process.
-            logical_date: With offset.
+            logical_date: With offset; None: the end of the interval, else now.
             data_interval: From (included) to (excluded), both with offset.
             priority: `highest`, `high`, `medium`, `low` or `lowest`; None: the pipeline's.
             selection: `{scope, tasks, reuse?}`; `scope` is `only`, `from` or `upto`.

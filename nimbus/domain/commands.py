@@ -106,7 +106,7 @@ class StartRun(CommandKind):
     run_id: RunId
     parameters: Mapping[str, Any] = field(default_factory=dict)
     logical_date: datetime | None = None
-    """None: the time of acceptance."""
+    """None: the end of the data interval, else the time of acceptance."""
     data_interval: DataInterval | None = None
     priority: Priority | None = None
     release: ReleaseDigest | None = None

@@ -93,7 +93,7 @@ def test_first_pipeline_runs_on_a_machine_with_python_alone(tmp_path: Path) -> N
     assert len(commands()) <= _MOST
     assert done.stdout.count("no process was left behind") == 2
     assert done.stdout.count("  yes no task's code ran twice") == 2
-    assert "run succeeded, 2/2 tasks" in done.stdout
+    assert "run succeeded, 2/2 tasks ended" in done.stdout
     assert "0 6 * * *" in done.stdout
     release = re.search(r"^nimbus (0\S+\+([0-9a-f]{12})\S*)$", done.stdout, re.M)
     assert release

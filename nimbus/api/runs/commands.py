@@ -97,7 +97,9 @@ class StartRunBody(RequestBody):
     )
     parameters: StorableParameters = Field(default_factory=dict)
     logical_date: Moment | None = Field(
-        None, description="The time that the run stands for, with offset. Without it: the time of acceptance."
+        None,
+        description="The time that the run stands for, with offset. Without it: the end of the data "
+        "interval, else the time of acceptance.",
     )
     data_interval: DataIntervalBody | None = Field(
         None, description="Without it, the run has none, and is refused if templates name its start or end."

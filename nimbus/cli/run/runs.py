@@ -64,7 +64,11 @@ def run() -> None:
     "--params", "document", metavar="JSON", help="All parameters as a JSON object; - reads it from stdin."
 )
 @click.option("--run-id", metavar="ID", help="Your own id: the same id starts one run.")
-@click.option("--logical-date", metavar="TIME", help="The run's logical date, such as 2026-01-31T06:00:00Z.")
+@click.option(
+    "--logical-date",
+    metavar="TIME",
+    help="The run's logical date, such as 2026-01-31T06:00:00Z. Default: the end of its interval, else now.",
+)
 @click.option(
     "--data-interval",
     nargs=2,

@@ -102,7 +102,7 @@ class Changes:
         """Print the changes since the last call."""
         for task in run["tasks"]:
             self._say(task["name"], _task_words(task))
-        done = f"{run['tasks_done']}/{run['tasks_total']} tasks"
+        done = f"{run['tasks_done']}/{run['tasks_total']} tasks ended"
         self._say("", f"run {run['state']}, {done}")
 
     def _say(self, what: str, words: str) -> None:

@@ -326,7 +326,7 @@ def test_watch_prints_each_change_once_and_ends_with_the_run(
     assert watched.exit_code == 0
     lines = [line.partition("  ")[2] for line in watched.stdout.splitlines()]
     assert lines.count("extract  running, attempt 1 on w1") == 1
-    assert lines[-1] == "run succeeded, 2/2 tasks"
+    assert lines[-1] == "run succeeded, 2/2 tasks ended"
 
 
 @pytest.fixture
@@ -359,7 +359,7 @@ def test_watch_waits_for_a_run_that_is_pending(
 
     watched = nimbus("run", "watch", "r1")
 
-    assert (watched.exit_code, watched.stdout.splitlines()[-1][-9:]) == (0, "2/2 tasks")
+    assert (watched.exit_code, watched.stdout.splitlines()[-1][-15:]) == (0, "2/2 tasks ended")
     assert watched.stderr.count("it starts when a scheduler leads") == 1
 
 
@@ -723,7 +723,7 @@ def test_as_a_process_it_exits_with_the_runs_result(world: Any, api_url: str) ->
 
     assert process.returncode == 1
     assert "run r1 failed" in err
-    assert "run failed, 1/2 tasks" in out
+    assert "run failed, 1/2 tasks ended" in out
 
 
 def test_ctrl_c_while_watching_is_exit_130_and_no_trace(world: Any, api_url: str) -> None:

@@ -23,6 +23,9 @@ done
 """
 
 
+AFTER = 'nimbus dataset show daily_totals | grep "$again"\n'
+
+
 def script() -> str:
     """The commands; those that install or activate are left out, and the cluster runs in the background."""
     found = [BEFORE]
@@ -36,7 +39,7 @@ def script() -> str:
         found.append(text)
         if "backfill show" in block:
             found.append(WAIT)
-    return "".join(found)
+    return "".join([*found, AFTER])
 
 
 @pytest.mark.thorough

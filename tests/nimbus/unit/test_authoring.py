@@ -225,9 +225,11 @@ def test_interval_and_date_are_those_given() -> None:
         lambda ctx, *texts: seen.extend(texts)
     )
 
-    made(dated).test(logical_date=second, data_interval=(first, second))
+    made(dated).test(data_interval=(first, second))
+    made(dated).test(logical_date=second + timedelta(days=3), data_interval=(first, second))
 
-    assert seen == ["2026-03-02 2026-03-01 00:00:00+00:00", str(Path(__file__).parent)]
+    assert seen[2].startswith("2026-03-05 ")
+    assert seen[:2] == ["2026-03-02 2026-03-01 00:00:00+00:00", str(Path(__file__).parent)]
 
 
 def test_program_needs_a_function_in_its_place() -> None:

@@ -30,7 +30,7 @@ def test_time_that_passes_is_no_change(capsys: pytest.CaptureFixture[str]) -> No
 
     assert shown(capsys, *looks) == [
         "load  waiting: waits for s3://b/k (last probed 0 s ago: not there; next probe in 20 s)",
-        "run running, 0/2 tasks",
+        "run running, 0/2 tasks ended",
     ]
 
 
@@ -50,5 +50,5 @@ def test_other_words_are_a_change(capsys: pytest.CaptureFixture[str], why: str) 
 def test_reason_of_several_lines_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys, a_run("Traceback:\n  File x\n\nValueError: no")) == [
         "load  waiting: Traceback: File x ValueError: no",
-        "run running, 0/2 tasks",
+        "run running, 0/2 tasks ended",
     ]

@@ -507,6 +507,15 @@ def test_a_local_date_is_the_same_in_a_record_that_was_written_and_read(utc: dat
     assert read.logical_date.isoformat() == run.logical_date.isoformat() == local
 
 
+def test_a_run_by_hand_stands_for_the_end_of_its_interval_as_a_scheduled_one_does() -> None:
+    interval = DataInterval(start=NOW - timedelta(days=9), end=NOW - timedelta(days=8))
+    start = StartRun(pipeline=NAME, run_id=RunId("p-1"), data_interval=interval)
+
+    assert started(known(start)).logical_date == interval.end
+    assert started(known(replace(start, logical_date=NOW - timedelta(days=1)))).logical_date < NOW
+    assert started(known(replace(start, data_interval=None))).logical_date == NOW
+
+
 def test_a_logical_date_without_a_local_date_is_refused() -> None:
     last = StartRun(pipeline=NAME, run_id=RunId("p-1"), logical_date=datetime.max.replace(tzinfo=UTC))
 

@@ -59,7 +59,7 @@ def run_started(state: State, queued: c.QueuedCommand, command: c.StartRun, now:
         pipeline=record.name,
         release=release,
         parameters=command.parameters,
-        logical_date=command.logical_date or now,
+        logical_date=command.logical_date or (command.data_interval.end if command.data_interval else now),
         data_interval=command.data_interval,
         cause=RunCause.MANUAL,
         priority=command.priority,
