@@ -107,24 +107,26 @@ def refusals(schedulers: Iterable[SchedulerInfo]) -> dict[WorkerId, Refusals]:
 
 def pipeline_summary(record: PipelineRecord, bad: Mapping[str, str]) -> m.PipelineSummaryModel:
     """One line of the catalog."""
-    return m.PipelineSummaryModel.from_records(record.profile, record, **_pipeline_fields(record, bad))
+    return m.PipelineSummaryModel.from_records(
+        record.profile, record, **_pipeline_fields(record, bad.get(record.name))
+    )
 
 
 def pipeline_model(
-    record: PipelineRecord, spec: PipelineSpec | None, bad: Mapping[str, str]
+    record: PipelineRecord, spec: PipelineSpec | None, quarantined: str | None
 ) -> m.PipelineModel:
     """One pipeline in full. `spec`: None if its release is not on this disk."""
     return m.PipelineModel.from_records(
         record.profile,
         record,
-        **_pipeline_fields(record, bad),
+        **_pipeline_fields(record, quarantined),
         skipped_fires_total=record.skips.total,
         skipped_fires=record.skips.listed,
         spec=spec,
     )
 
 
-def _pipeline_fields(record: PipelineRecord, bad: Mapping[str, str]) -> dict[str, object]:
+def _pipeline_fields(record: PipelineRecord, quarantined: str | None) -> dict[str, object]:
     first = record.profile.schedule
     position = record.schedule_position if first is None else record.position_of(first)
-    return {"quarantined": bad.get(record.name), "schedule_position": position}
+    return {"quarantined": quarantined, "schedule_position": position}

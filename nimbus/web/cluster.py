@@ -63,7 +63,7 @@ def _workers(routes: APIRouter, services: ApiServices, pages: Pages) -> None:
         sort: SortText = None,
         cursor: CursorText = None,
     ) -> Response:
-        known = known_workers(services)
+        known = known_workers(services, services.reader.schedulers())
         fitting = (worker for worker in known if state in (None, worker_state(worker)) and _has(worker, find))
         order: ListOrder[WorkerModel] = ListOrder.of(
             sort,
@@ -129,7 +129,7 @@ def _election(routes: APIRouter, services: ApiServices, pages: Pages) -> None:
             "participants": model.participants,
             "next": others[0] if others else None,
             "ready": [participant.id for participant in others if participant.ready],
-            "succession": succession(services),
+            "succession": succession(services, schedulers),
             "terms": terms,
             "terms_complete": complete,
             "later_terms": page.next_cursor,

@@ -32,6 +32,7 @@ from nimbus.domain.cluster.access import AccessRole, Principal
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import CommandId, PipelineName
 from nimbus.domain.pipelines.calendars import days_in_words
+from nimbus.domain.pipelines.catalog import PipelineRecord
 from nimbus.domain.wording import counted, escape_controls, format_size, format_span
 from nimbus.ports import StoreUnavailableError
 from nimbus.web import times, words
@@ -124,8 +125,8 @@ class Frames:
             holds=[hold.words(name) for name, hold in self._services.reader.settings().holds.items()],
         )
 
-    def date_zones(self, about: str | None) -> Callable[[str], times.DateZone]:
-        """The zones of pipelines' dates, by name; UTC if one cannot be read. `about`: as of `Pages.answer`.
+    def date_zones(self, about: str | None, read: PipelineRecord | None) -> Callable[[str], times.DateZone]:
+        """The zones of pipelines' dates, by name; UTC if one cannot be read. Arguments as of `page_times`.
 
         Others stand in lists, so they are looked up in the catalog, which the reader has in memory.
         """
@@ -135,7 +136,8 @@ class Frames:
         def zone(pipeline: str) -> times.DateZone:
             try:
                 name = PipelineName(pipeline)
-                record = reader.pipeline(name) if pipeline == about else listed().get(name)
+                of_page = pipeline == about
+                record = (read or reader.pipeline(name)) if of_page else listed().get(name)
             except NimbusError:
                 return times.DateZone()
             return times.date_zone(None if record is None else record.profile)
@@ -274,12 +276,14 @@ class Pages:
             headers["Content-Encoding"] = "gzip"
         return Response(data, status, headers, media_type="text/html")
 
-    def page_times(self, request: Request, about: str | None = None) -> times.Times:
-        """The times of a page. `about`: as of `answer`."""
+    def page_times(
+        self, request: Request, about: str | None = None, read: PipelineRecord | None = None
+    ) -> times.Times:
+        """The times of a page. `about`: as of `answer`; `read`: its record, if the page has read it."""
         known = request.scope.setdefault("nimbus.times", {})
         if about not in known:
             chosen, is_asked = times.choice(request)
-            known[about] = times.Times(chosen, self._frames.date_zones(about), about, is_asked)
+            known[about] = times.Times(chosen, self._frames.date_zones(about, read), about, is_asked)
         of_page: times.Times = known[about]
         return of_page
 

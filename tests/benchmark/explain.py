@@ -23,6 +23,7 @@ from nimbus.adapters.store.cluster import TreeClusterReader, TreeRegistrations
 from nimbus.adapters.store.leader_store import TreeLeaderStore
 from nimbus.api.explain.run import ExplanationModel
 from nimbus.api.routes.explanations import explained_pipeline, explained_run
+from nimbus.api.routes.pipelines import known_pipeline
 from nimbus.api.services import ApiServices
 from nimbus.domain import writes as w
 from nimbus.domain.cluster.settings import ClusterSettings
@@ -136,7 +137,7 @@ def _measure_all(services: ApiServices) -> int:
         "task at a pool": lambda: explained_run(services, "r00005", "a"),
         "task with needs": lambda: explained_run(services, "r00005", "b"),
         "queued run": lambda: explained_run(services, f"r{RUNS - 1:05}"),
-        "pipeline": lambda: explained_pipeline(services, "p5"),
+        "pipeline": lambda: explained_pipeline(services, known_pipeline(services, "p5")),
     }
     begun = time.perf_counter()
     services.reader.run_list()

@@ -61,9 +61,11 @@ def _read(
     calls: Calls, paths: Paths, names: Iterable[str] | None
 ) -> Iterator[PipelineRecord | UnreadableRecordError]:
     """Read all records, then all positions, because a position is created with its record or later."""
-    wanted = (calls.children(paths.pipelines) or ()) if names is None else names
-    records = dict(calls.read_all(paths.pipelines, wanted))
-    return _decoded(paths, records, dict(calls.read_all(paths.schedules, records)))
+    wanted = tuple((calls.children(paths.pipelines) or ()) if names is None else names)
+    nodes = [place(PipelineName(name)) for place in (paths.pipeline, paths.schedule) for name in wanted]
+    _, data = calls.list_and_read((), (), nodes)
+    records = {name: of for name, of in zip(wanted, data, strict=False) if of is not None}
+    return _decoded(paths, records, dict(zip(wanted, data[len(wanted) :], strict=True)))
 
 
 def watched_pipelines(
@@ -79,7 +81,7 @@ def watched_pipelines(
 
 
 def _decoded(
-    paths: Paths, records: Mapping[str, bytes], positions: Mapping[str, bytes]
+    paths: Paths, records: Mapping[str, bytes], positions: Mapping[str, bytes | None]
 ) -> Iterator[PipelineRecord | UnreadableRecordError]:
     for name, data in records.items():
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, partial
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from nimbus.api.explain.queue import QueueView
 from nimbus.api.explain.task import ClusterFacts
 from nimbus.api.runs.lookup import live_runs
 from nimbus.api.services import ApiServices
-from nimbus.domain.cluster.schedulers import LeaderReport, LimitUse, TeamUse, WaitingTask, leader_report
+from nimbus.domain.cluster.schedulers import SchedulerInfo, WaitingTask, leader_report
 from nimbus.domain.cluster.settings import why_held
 from nimbus.domain.ids import DatasetName, PipelineName
 from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState
@@ -27,38 +27,39 @@ T = TypeVar("T")
 
 def cluster_facts(services: ApiServices) -> ClusterFacts:
     """The facts for explanations of a live run."""
-    leader = services.health.leader()
-    queue_of, report = cache(partial(queue_view, services)), cache(partial(_report, services))
+    leader, schedulers = services.health.leader(), cache(services.reader.schedulers)
+    queue_of = cache(lambda name: queue_view(services, schedulers, name, services.reader.pipeline(name)))
     return ClusterFacts(
         now=services.clock.now(),
         leader=leader.id if leader else None,
-        capacity=cache(lambda: _capacity(services, report().limits)),
-        probes=cache(partial(_probes, services)),
+        capacity=cache(lambda: _capacity(services, schedulers)),
+        schedulers=schedulers,
+        probes=cache(lambda: _probes(schedulers())),
         upstream=cache(partial(_upstream, services)),
         datasets=cache(partial(dataset_view, services)),
         queue=lambda run: queue_of(run.pipeline),
         run=services.reader.run,
         timings=services.timings,
-        parked=cache(lambda: report().parked if leader else ()),
+        parked=cache(lambda: leader_report(schedulers()).parked if leader else ()),
     )
 
 
-def team_uses(services: ApiServices) -> tuple[int, Mapping[str, TeamUse]]:
-    """The slots of all workers, and the teams that have or want something, as the leader reports them."""
-    return sum(worker.slots for worker in services.reader.workers()), _report(services).limits.teams
+Schedulers = Callable[[], Collection[SchedulerInfo]]
 
 
-def share_words(services: ApiServices, pipeline: PipelineName, of: str) -> str:
+def share_words(services: ApiServices, schedulers: Schedulers, pipeline: PipelineName, of: str) -> str:
     """What the team of a pipeline has, as the end of an explanation; empty: no other team wants anything.
 
     `of`: `slots`, `runs`, or the name of a pool after `pool `.
     """
+    teams = leader_report(schedulers()).limits.teams
+    if len(teams) < 2:
+        return ""
     record, settings = services.reader.pipeline(pipeline), services.reader.settings()
     team = "" if record is None else record.owner or ""
-    slots, teams = team_uses(services)
-    use = teams.get(team)
-    if use is None or len(teams) < 2:
+    if (use := teams.get(team)) is None:
         return ""
+    slots = sum(worker.slots for worker in services.reader.workers())
     pool = of.removeprefix("pool ")
     of_pool = use.pools.get(pool, 0), settings.pools.get(pool, 0)
     known = {"slots": (use.slots, slots), "runs": (use.runs, services.max_running or 0)}
@@ -68,10 +69,6 @@ def share_words(services: ApiServices, pipeline: PipelineName, of: str) -> str:
     name = f"team {team}" if team else "pipelines without an owner"
     have = "has" if team else "have"
     return f"; {name} {have} {has} of {total} {what}, {'its' if team else 'their'} share is {share}"
-
-
-def _report(services: ApiServices) -> LeaderReport:
-    return leader_report(services.reader.schedulers())
 
 
 def _upstream(services: ApiServices, name: PipelineName) -> Upstream:
@@ -106,15 +103,14 @@ def active_pipelines(services: ApiServices) -> Iterator[PipelineRecord]:
     return (record for record in services.reader.pipelines() if record.state is not PipelineState.INACTIVE)
 
 
-def _probes(services: ApiServices) -> Mapping[str, LastProbe]:
-    return next(
-        (scheduler.looks for scheduler in services.reader.schedulers() if scheduler.epoch is not None), {}
-    )
+def _probes(schedulers: Iterable[SchedulerInfo]) -> Mapping[str, LastProbe]:
+    return next((scheduler.looks for scheduler in schedulers if scheduler.epoch is not None), {})
 
 
-def queue_view(services: ApiServices, pipeline: PipelineName) -> QueueView:
-    """The facts for explanations of a pipeline's queued runs."""
-    record = services.reader.pipeline(pipeline)
+def queue_view(
+    services: ApiServices, schedulers: Schedulers, pipeline: PipelineName, record: PipelineRecord | None
+) -> QueueView:
+    """The facts for explanations of a pipeline's queued runs. `record`: None: it has been removed."""
     concurrency = None if record is None else record.profile.concurrency
     of_all = services.max_running is not None
     return QueueView(
@@ -126,14 +122,14 @@ def queue_view(services: ApiServices, pipeline: PipelineName) -> QueueView:
         limit=None if concurrency is None else concurrency.limit,
         max_running=services.max_running,
         held=why_held(record, services.reader.settings().holds),
-        share=partial(share_words, services, pipeline, "runs"),
+        share=partial(share_words, services, schedulers, pipeline, "runs"),
     )
 
 
-def _capacity(services: ApiServices, limits: LimitUse) -> Capacity:
-    reader = services.reader
-    settings, schedulers = reader.settings(), reader.schedulers()
-    workers, refused = settings.applied_to(reader.workers()), views.refusals(schedulers)
+def _capacity(services: ApiServices, schedulers: Schedulers) -> Capacity:
+    reader, settings = services.reader, services.reader.settings()
+    limits = leader_report(schedulers()).limits
+    workers, refused = settings.applied_to(reader.workers()), views.refusals(schedulers())
     busy = views.busy_slots(reader.orders(worker.id for worker in workers), workers)
     capacity = Capacity(
         workers=workers,
@@ -146,7 +142,7 @@ def _capacity(services: ApiServices, limits: LimitUse) -> Capacity:
         used=lambda pool: limits.pools.get(pool, 0),
         busy=lambda worker: busy.get(worker, 0),
         jvm_releases={name for worker in workers for name in worker.jvm_releases},
-        share=partial(share_words, services),
+        share=cache(partial(share_words, services, schedulers)),
         holder=cache(lambda pool: _holder(services, limits.held_for.get(pool), capacity)),
     )
     return capacity

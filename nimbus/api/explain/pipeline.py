@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from heapq import nsmallest
 
 from nimbus.api.explain.data import DueView, why_no_start
 from nimbus.api.explain.queue import CountedRun, QueueView, run_names
@@ -18,7 +19,7 @@ from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.pipelines.backfill import Backfill, BackfillState
 from nimbus.domain.pipelines.catalog import CLOCK_DIFFERENCE, PipelineRecord, PipelineState, Skips
 from nimbus.domain.pipelines.pipeline import Schedule, WhenFull
-from nimbus.domain.runs.run import ListedRun, RunState
+from nimbus.domain.runs.run import ListedRun, Run, RunState
 from nimbus.domain.starts.places import in_cluster, in_pipeline
 
 MAX_DUE = 1000
@@ -46,8 +47,10 @@ class PipelineView:
     parents: Collection[PipelineName]
     """Pipelines whose tasks start its runs."""
     queue: QueueView
-    why_run: Callable[[RunId], ReasonModel]
-    """Returns what one of its live runs waits for."""
+    runs: Collection[Run]
+    """Those of its live runs that are explained, see `explained_first`."""
+    why_runs: Iterable[ReasonModel]
+    """What they wait for."""
     backfills: Iterable[tuple[Backfill, str]]
     """Backfills that have not ended, each with what it waits for."""
     commands: Sequence[QueuedCommand]
@@ -73,7 +76,9 @@ def explain_pipeline(record: PipelineRecord, view: PipelineView) -> list[ReasonM
     own = [run for run in view.queue.live if run.pipeline == record.name]
     if (full := _full(record, own, view.queue)) is not None:
         reasons.append(ReasonModel(about="concurrency", why=full))
-    reasons += _live(own, view)
+    reasons += view.why_runs
+    if (left := len(own) - MAX_RUNS) > 0:
+        reasons.append(ReasonModel(about="runs", why=f"{left} more are live"))
     reasons += [ReasonModel(about=f"backfill {backfill.id}", why=told) for backfill, told in view.backfills]
     reasons += [
         ReasonModel(about=f"command {queued.id}", why=_waiting(queued, place, view))
@@ -169,13 +174,11 @@ def _skipped(skips: Skips) -> str:
     return f"{skips.total} fire times started no run; the last {when}{why}"
 
 
-def _live(own: list[CountedRun], view: PipelineView) -> Iterator[ReasonModel]:
-    """Runs under way, oldest first, and then queued runs."""
-    ordered = sorted(own, key=lambda run: (run.state is RunState.QUEUED, run.created_at, run.id))
-    yield from (view.why_run(run.id) for run in ordered[:MAX_RUNS])
-    if len(ordered) > MAX_RUNS:
-        left = f"{len(ordered) - MAX_RUNS} more are live"
-        yield ReasonModel(about="runs", why=left)
+def explained_first(live: Iterable[CountedRun], pipeline: PipelineName) -> list[RunId]:
+    """Its live runs that are explained: those under way, oldest first, and then queued runs."""
+    own = (run for run in live if run.pipeline == pipeline)
+    ranked = nsmallest(MAX_RUNS, own, lambda run: (run.state is RunState.QUEUED, run.created_at, run.id))
+    return [run.id for run in ranked]
 
 
 def _full(record: PipelineRecord, own: list[CountedRun], queue: QueueView) -> str | None:

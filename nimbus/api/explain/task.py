@@ -5,7 +5,7 @@ It uses the leader's own rules, so that the answer is the reason and not a guess
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -15,7 +15,7 @@ from nimbus.api.explain.data import DatasetView, why_it_reads
 from nimbus.api.explain.queue import QueueView, circle_of, circle_through, why_queued
 from nimbus.domain.attempts.slots import Slots
 from nimbus.domain.attempts.supervision import Idle, Timings, shows_life, supervise
-from nimbus.domain.cluster.schedulers import ParkedKey
+from nimbus.domain.cluster.schedulers import ParkedKey, SchedulerInfo
 from nimbus.domain.ids import DatasetName, PipelineName, RunId, TaskName
 from nimbus.domain.pipelines.pipeline import TaskKind
 from nimbus.domain.runs.child_runs import child_of
@@ -23,6 +23,7 @@ from nimbus.domain.runs.children import Children, ItemState
 from nimbus.domain.runs.lifecycle import must_stop
 from nimbus.domain.runs.run import Paused, Run, RunState
 from nimbus.domain.runs.task_run import Attempt, Reused, Settlement, TaskRun, TaskState
+from nimbus.domain.runs.tasks import Tasks
 from nimbus.domain.starts.admission import Capacity
 from nimbus.domain.starts.needs import NeedEffect, skipping, verdict
 from nimbus.domain.starts.timing import gives_up_at, not_before, queue_ends_at
@@ -135,6 +136,7 @@ def _waits(
 
 
 _DAY, _NAMED = timedelta(days=1), 20
+FailedAbove = Mapping[TaskName, Sequence[TaskName]]
 _PARKED = {"run": "the run", "children": "the task"}
 
 
@@ -147,6 +149,8 @@ class ClusterFacts:
     """Id of the confirmed leader."""
     capacity: Callable[[], Capacity]
     """Read only when needed: most runs have no task that waits for a worker."""
+    schedulers: Callable[[], Collection[SchedulerInfo]] = tuple
+    """Registered schedulers."""
     upstream: Callable[[PipelineName], Upstream] = lambda _name: Upstream(None, ())
     """Facts about the runs of a pipeline; read when a task waits for them."""
     datasets: Callable[[DatasetName], DatasetView] = lambda _name: DatasetView(None)
@@ -161,6 +165,8 @@ class ClusterFacts:
     """Of the supervision of attempts."""
     parked: Callable[[], Collection[ParkedKey]] = tuple
     """Keys that the leader has parked."""
+    failed_above: dict[RunId, tuple[Tasks, FailedAbove]] = field(default_factory=dict)
+    """Noted by the first explanation of a task that was not run: its run may have thousands of them."""
 
 
 def why_run(run: Run, facts: ClusterFacts) -> str | None:
@@ -201,7 +207,7 @@ def why(run: Run, task: TaskRun, slots: Slots | None, facts: ClusterFacts) -> st
         case TaskState.SKIPPED:
             return _skipped(run, task)
         case TaskState.NOT_RUN:
-            return _not_run(run, task)
+            return _not_run(run, task, facts)
         case TaskState.FAILED:
             return _failed(task)
 
@@ -299,25 +305,31 @@ def _skipped(run: Run, task: TaskRun) -> str:
     return f"skipped: it does not follow {', '.join(whose)}" if whose else "skipped: its `when` is false"
 
 
-def _not_run(run: Run, task: TaskRun) -> str:
+def _not_run(run: Run, task: TaskRun, facts: ClusterFacts) -> str:
     spec = task.spec
     hindered = any(
         run.tasks[need].state.is_final and verdict(spec, run.tasks[need]) is NeedEffect.HINDER
         for need in spec.needs
     )
-    failed = sorted(name for name in _upstream(run, task) if run.tasks[name].state is TaskState.FAILED)
+    tasks, above = facts.failed_above.get(run.id, (None, {}))
+    if tasks is not run.tasks:
+        above = _failed_above(run)
+        facts.failed_above[run.id] = run.tasks, above
+    failed = above[spec.name]
     if hindered and failed:
-        return "not run: " + ", ".join(failed) + " failed"
+        others = " and others" if len(failed) > _NAMED else ""
+        return f"not run: {', '.join(failed[:_NAMED])}{others} failed"
     return f"not run: {run.reason or 'its run ended'}"
 
 
-def _upstream(run: Run, task: TaskRun) -> frozenset[TaskName]:
-    names: set[TaskName] = set()
-    edge = set(task.spec.needs)
-    while edge:
-        names |= edge
-        edge = {need for name in edge for need in run.tasks[name].spec.needs} - names
-    return frozenset(names)
+def _failed_above(run: Run) -> FailedAbove:
+    """The failed tasks that each task needs, directly or through others: by name, the first ones."""
+    above: dict[TaskName, Sequence[TaskName]] = {}
+    for task in run.tasks.by_depth():
+        needs = task.spec.needs
+        failed = {need for need in needs if run.tasks[need].state is TaskState.FAILED}
+        above[task.spec.name] = sorted(failed.union(*(above[need] for need in needs)))[: _NAMED + 1]
+    return above
 
 
 def _failed(task: TaskRun) -> str | None:

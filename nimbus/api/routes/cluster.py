@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +20,7 @@ from nimbus.api.routes.terms import succession
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED, Submit
 from nimbus.domain.cluster.alerts import Alert
-from nimbus.domain.cluster.schedulers import clocks_differ_s, leader_report
+from nimbus.domain.cluster.schedulers import SchedulerInfo, clocks_differ_s, leader_report
 from nimbus.domain.cluster.schema import older_than
 from nimbus.domain.commands import Abdicate
 from nimbus.domain.starts.places import in_cluster
@@ -133,10 +134,10 @@ def effective_settings(services: ApiServices) -> SettingsModel:
     return SettingsModel(answered_by=services.health.info().id, settings=rows)
 
 
-def known_workers(services: ApiServices) -> list[m.WorkerModel]:
-    """Registered workers, by id."""
+def known_workers(services: ApiServices, schedulers: Iterable[SchedulerInfo]) -> list[m.WorkerModel]:
+    """Registered workers, by id. `schedulers`: the registered ones."""
     reader = services.reader
-    known, refused = reader.workers(), views.refusals(reader.schedulers())
+    known, refused = reader.workers(), views.refusals(schedulers)
     orders = reader.orders(worker.id for worker in known)
     return views.worker_models(known, orders, refused, reader.settings().cordoned)
 
@@ -156,10 +157,10 @@ def wanted_slots(services: ApiServices) -> WantedModel:
     return WantedModel(reported_at=leader.reported_at, wanted=rows)
 
 
-def cluster_status(services: ApiServices) -> m.StatusModel:
-    """The counts of the cluster."""
+def cluster_status(services: ApiServices, schedulers: Collection[SchedulerInfo]) -> m.StatusModel:
+    """The counts of the cluster. `schedulers`: the registered ones."""
     reader, info, leader = services.reader, services.health.info(), services.health.leader()
-    schedulers, workers, runs = reader.schedulers(), reader.workers(), reader.run_list().values()
+    workers, runs = reader.workers(), reader.run_list().values()
     busy = views.busy_slots(reader.orders(worker.id for worker in workers), workers)
     return m.StatusModel.from_records(
         leader_report(schedulers),
@@ -179,7 +180,7 @@ def cluster_status(services: ApiServices) -> m.StatusModel:
         runs_counted=len(in_cluster(run for run in runs if not run.state.is_final)),
         commands_waiting=len(reader.commands()),
         quarantined=views.quarantined(schedulers),
-        succession=succession(services).said,
+        succession=succession(services, schedulers).said,
         cluster_schema=services.health.schema(),
         older=older_than(info.newest_schema, schedulers, workers),
     )
@@ -213,12 +214,13 @@ def _cluster_routes(services: ApiServices, prefix: str) -> APIRouter:
     @routes.get("/status")
     def status() -> m.StatusModel:
         """The cluster at a glance."""
-        return cluster_status(services)
+        return cluster_status(services, services.reader.schedulers())
 
     @routes.get("/workers")
     def workers(paging: Paging) -> m.WorkersModel:
         """Registered workers, with their open attempts and refusals."""
-        page = paging.page(known_workers(services), lambda worker: (worker.id,))
+        known = known_workers(services, services.reader.schedulers())
+        page = paging.page(known, lambda worker: (worker.id,))
         return m.WorkersModel(workers=page.rows, **page.rest)
 
     @routes.get("/workers/wanted")

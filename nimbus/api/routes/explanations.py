@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from nimbus.api import views
 from nimbus.api.explain.data import DueView
 from nimbus.api.explain.facts import cluster_facts, dataset_view, queue_view
-from nimbus.api.explain.pipeline import PipelineView, explain_pipeline
+from nimbus.api.explain.pipeline import PipelineView, explain_pipeline, explained_first
 from nimbus.api.explain.run import (
     ExplanationModel,
     ReasonModel,
@@ -27,8 +27,10 @@ from nimbus.api.routes.pipelines import known_pipeline
 from nimbus.api.runs.lookup import FoundRun, find_run_or_request, live_runs
 from nimbus.api.runs.models import RequestedRunModel
 from nimbus.api.services import ApiServices
-from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.attempts.slots import Slots
+from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.pipelines.catalog import PipelineRecord
+from nimbus.domain.runs.run import Run
 from nimbus.records import UnreadableRecordError
 
 MAX_REASONS = 100
@@ -49,7 +51,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.get("/pipelines/{name}/explanation")
     def pipeline(name: PipelineNameText) -> ExplanationModel:
         """Why a pipeline is not running: state, schedule, limits, live runs, backfills, commands."""
-        return explained_pipeline(services, name)
+        return explained_pipeline(services, known_pipeline(services, name))
 
     return routes
 
@@ -98,10 +100,9 @@ def _requested(services: ApiServices, request: RequestedRunModel) -> str:
     return f"{queued}{behind} for the leader, which may have to fetch the release first"
 
 
-def explained_pipeline(services: ApiServices, name: str) -> ExplanationModel:
-    """Explain a pipeline. Raises ObjectNotFoundError: the pipeline is not in the catalog."""
-    record = known_pipeline(services, name)
-    reasons = explain_pipeline(record, pipeline_view(services, record))
+def explained_pipeline(services: ApiServices, record: PipelineRecord) -> ExplanationModel:
+    """Explain a pipeline."""
+    reasons = explain_pipeline(record, pipeline_view(services, record, cluster_facts(services)))
     return explanation(record.name, record.state, reasons, MAX_REASONS)
 
 
@@ -116,15 +117,18 @@ def _due_view(services: ApiServices, record: PipelineRecord) -> DueView | None:
     )
 
 
-def pipeline_view(services: ApiServices, record: PipelineRecord) -> PipelineView:
+def pipeline_view(services: ApiServices, record: PipelineRecord, facts: ClusterFacts) -> PipelineView:
     """Read the facts that the runs of a pipeline depend on."""
-    reader, facts, name = services.reader, cluster_facts(services), record.name
-    schedulers = reader.schedulers()
+    reader, name, schedulers = services.reader, record.name, facts.schedulers()
     backfills = [
         backfill
         for backfill in reader.backfills()
         if backfill.pipeline == name and not backfill.state.is_over
     ]
+    queue = queue_view(services, facts.schedulers, name, record)
+    first = explained_first(queue.live, name)
+    runs = reader.runs(first)
+    slots = reader.slots(attempt for run in runs.values() for attempt in run.open_attempts())
     return PipelineView(
         now=facts.now,
         leader=facts.leader,
@@ -135,8 +139,9 @@ def pipeline_view(services: ApiServices, record: PipelineRecord) -> PipelineView
             if any(file.pipeline == name for file in scheduler.missing)
         },
         parents=[other.name for other in reader.pipelines() if name in other.profile.children],
-        queue=queue_view(services, name),
-        why_run=partial(_live_run, services, facts),
+        queue=queue,
+        runs=runs.values(),
+        why_runs=[_live_run(run_id, runs.get(run_id), slots, facts) for run_id in first],
         backfills=[(backfill, explained(services, backfill).why or "") for backfill in backfills],
         due=_due_view(services, record),
         parked=facts.parked(),
@@ -146,12 +151,12 @@ def pipeline_view(services: ApiServices, record: PipelineRecord) -> PipelineView
     )
 
 
-def _live_run(services: ApiServices, facts: ClusterFacts, run_id: RunId) -> ReasonModel:
+def _live_run(
+    run_id: RunId, run: Run | None, slots: Mapping[AttemptId, Slots], facts: ClusterFacts
+) -> ReasonModel:
     """The first reason of a live run, with the number of further ones."""
-    run = services.reader.runs([run_id]).get(run_id)
     if run is None:
         return ReasonModel(about=f"run {run_id}", why="it has gone, or its record is broken")
-    slots = services.reader.slots(run.open_attempts())
     reasons = run_reasons(run, slots, facts)
     first = reasons[0]() if reasons else ReasonModel(about="run", why="it ends next")
     of = "" if first.about == "run" else f"{first.about}: "

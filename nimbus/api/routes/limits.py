@@ -9,7 +9,6 @@ from typing import Annotated
 from fastapi import APIRouter, Response
 from pydantic import BeforeValidator, Field, StrictBool, StrictInt
 
-from nimbus.api.explain.facts import team_uses
 from nimbus.api.models import CommandModel, Model, PageModel, of
 from nimbus.api.paging import Paging
 from nimbus.api.problems import ObjectNotFoundError
@@ -27,7 +26,7 @@ from nimbus.api.runs.lookup import read_in_parts
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED, CONDITIONAL, Submit, tag_with
 from nimbus.domain.cluster.revisions import of_pool
-from nimbus.domain.cluster.schedulers import LimitUse, TeamUse
+from nimbus.domain.cluster.schedulers import LimitUse, TeamUse, leader_report
 from nimbus.domain.cluster.settings import ALERT_AFTER, LARGEST_WEIGHT, Hold, HoldOf
 from nimbus.domain.commands import CordonWorker, RemovePool, SetHold, SetPool, SetShare, UncordonWorker
 from nimbus.domain.runs.lifecycle import is_ready
@@ -252,7 +251,9 @@ def _add_shares_and_holds(routes: APIRouter, services: ApiServices) -> None:
 
 def known_shares(services: ApiServices) -> SharesModel:
     """All teams that have a weight, or that have or want something."""
-    settings, (slots, used) = services.reader.settings(), team_uses(services)
+    reader, settings = services.reader, services.reader.settings()
+    used = leader_report(reader.schedulers()).limits.teams
+    slots = sum(worker.slots for worker in reader.workers())
     rows = []
     for team in sorted({*settings.shares, *used}):
         use, share = used.get(team, TeamUse()), settings.shares.get(team)

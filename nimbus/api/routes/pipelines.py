@@ -144,7 +144,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         """One pipeline with its definition."""
         record = known_pipeline(services, name)
         tag_with(response, of_pipeline(record))
-        bad = views.quarantined(services.reader.schedulers())
+        bad = views.quarantined(services.reader.schedulers()).get(name)
         return views.pipeline_model(record, pipeline_definition(services, record), bad)
 
     @routes.post("/{name}/releases", **CONDITIONAL)
@@ -217,11 +217,11 @@ def _calendar(
     begins = since or (fires[0] if fires else _LONG_AGO)
     index = services.reader.intervals(record.name)
     running = _running(services, record.name)
-    others = [
+    others = (
         interval
         for interval in (*running, *_listed(index, DataInterval(start=begins, end=ends)))
-        if interval not in dates and begins <= interval.end <= ends
-    ]
+        if begins <= interval.end <= ends
+    )
     wanted = sorted(dict.fromkeys((*dates, *others)), key=lambda date: (date.end, date.start))
     return IntervalsModel(
         pipeline=record.name,

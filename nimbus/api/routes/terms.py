@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
@@ -154,10 +155,10 @@ def _may_be_in_history(terms: list[Term], before: int) -> bool:
     return terms[-1].before is not None if terms else before < _NEWEST
 
 
-def succession(services: ApiServices) -> SuccessionModel:
-    """The failover if the leader died now."""
+def succession(services: ApiServices, schedulers: Iterable[SchedulerInfo]) -> SuccessionModel:
+    """The failover if the leader died now. `schedulers`: the registered ones."""
     reader, health = services.reader, services.health
-    registered = {scheduler.id: scheduler for scheduler in reader.schedulers()}
+    registered = {scheduler.id: scheduler for scheduler in schedulers}
     leader = health.leader()
     place = next((participant for participant in health.participants() if participant.is_next), None)
     next_leader = None if place is None else _candidate(place, registered.get(place.id))
@@ -209,6 +210,6 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.get("/cluster/succession", name="succession")
     def succession_() -> SuccessionModel:
         """The failover if the leader died now: the next leader, its missing files, and the expected time."""
-        return succession(services)
+        return succession(services, services.reader.schedulers())
 
     return routes

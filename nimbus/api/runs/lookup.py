@@ -99,13 +99,18 @@ def _refused(run_id: RunId, refusal: CommandOutcome) -> RequestedRunModel:
 
 
 def find_run(services: ApiServices, run_id: str) -> Run:
-    """A run that a leader has started.
+    """A run that a leader has started. Raises as `found_run`."""
+    return found_run(services, run_id).run
+
+
+def found_run(services: ApiServices, run_id: str) -> FoundRun:
+    """A run that a leader has started, and where it is.
 
     Raises ObjectNotFoundError: there is none; the code distinguishes pending, refused and unknown runs.
     """
     run = find_run_or_request(services, run_id)
     if isinstance(run, FoundRun):
-        return run.run
+        return run
     why = run.reason or f"command {run.command.command_id} waits for a leader's decision"
     raise ObjectNotFoundError(f"run_{run.state}", f"run {run_id} is not started: {why}")
 

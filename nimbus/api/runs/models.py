@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
-from graphlib import TopologicalSorter
 from typing import Any, Literal
 
 from pydantic import Field
@@ -16,13 +15,12 @@ from nimbus.api.models import CommandModel, Model, PageModel, PriorityName, of
 from nimbus.api.services import HistoryServers
 from nimbus.domain.attempts.cost import Cost
 from nimbus.domain.attempts.slots import Slots, application_id
-from nimbus.domain.ids import AttemptId, TaskName
+from nimbus.domain.ids import AttemptId
 from nimbus.domain.pipelines.pipeline import FailureClass, FailureStrategy, TaskKind
 from nimbus.domain.runs.child_runs import spec_of
 from nimbus.domain.runs.children import ItemState
 from nimbus.domain.runs.run import Paused, Run, RunCause, RunPart, RunState
 from nimbus.domain.runs.task_run import Attempt, Outcome, Settlement, TaskRun, TaskState
-from nimbus.domain.wording import natural
 
 
 class PurgedPartModel(Model):
@@ -295,21 +293,16 @@ def run_model(
         archived=archived,
         reads=[RunReadModel.from_records(read, pinned=pinned.get(read.name)) for read in run.reads],
         why=why_run(run, facts),
-        tasks=[_task(run, task, slots, facts, servers) for task in (in_order(run) if only is None else only)],
+        tasks=[
+            _task(run, task, slots, facts, servers)
+            for task in (run.tasks.by_depth() if only is None else only)
+        ],
     )
 
 
 def _counts(run: Run) -> dict[str, object]:
     total, left = len(run.tasks), (TaskState.WAITING, TaskState.RUNNING, TaskState.NOT_RUN)
     return {"tasks_total": total, "tasks_done": total - run.tasks.count(*left)}
-
-
-def in_order(run: Run) -> list[TaskRun]:
-    """Tasks, each after its needs: by depth, then by name."""
-    tasks, depth = dict(run.tasks), dict[TaskName, int]()
-    for name in TopologicalSorter({name: task.spec.needs for name, task in tasks.items()}).static_order():
-        depth[name] = max((1 + depth[need] for need in tasks[name].spec.needs), default=0)
-    return [tasks[name] for name in sorted(tasks, key=lambda name: (depth[name], natural(name)))]
 
 
 def _task(

@@ -7,7 +7,7 @@ requests do so.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import Annotated, NamedTuple
 from urllib.parse import quote
 
@@ -88,8 +88,12 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         after: Annotated[str, Query(max_length=1024, description="With `task`: files after this one.")] = "",
     ) -> OutputsModel:
         """Committed outputs of a run's tasks, of 500 tasks at most, with their files."""
-        call = partial(list_outputs, services, run_id, task, limit=limit, after=after if task else "")
-        return await run_sync(call, limiter=services.reading)
+
+        def listed() -> OutputsModel:
+            run = find_run(services, run_id)
+            return list_outputs(services, run, task, limit=limit, after=after if task else "")
+
+        return await run_sync(listed, limiter=services.reading)
 
     @routes.get(
         "/{run_id}/tasks/{task}/output",
@@ -100,7 +104,11 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         request: Request, run_id: RunIdText, task: TaskNameText, path: Annotated[FilePathText, Query()]
     ) -> Response:
         """One file of a task's committed output. The answer breaks off if it is not what was committed."""
-        opened = await run_sync(open_output, services, run_id, task, path, limiter=services.reading)
+
+        def opening() -> OpenedFile:
+            return open_output(services, find_run(services, run_id), task, path)
+
+        opened = await run_sync(opening, limiter=services.reading)
         name = quote(path.rpartition("/")[2], safe="")
         headers = {
             "Content-Length": str(opened.file.size_bytes),
@@ -117,25 +125,25 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 
 def list_outputs(
-    services: ApiServices, run_id: str, task: str | None, *, limit: int, after: str = ""
+    services: ApiServices, run: Run, task: str | None, *, limit: int, after: str = ""
 ) -> OutputsModel:
     """Committed outputs of a run, or that of one task. Raises ObjectNotFoundError: it has none."""
-    of = _Outputs(services, find_run(services, run_id))
+    of = _Outputs(services, run)
     named = list(of.all()) if task is None else [of.find(task)]
     shown: list[OutputModel] = []
     for made in named[:MAX_OUTPUTS]:
         shown.append(of.model(made, limit, after))
         limit -= len(shown[-1].files)
-    return OutputsModel(run_id=of.run.id, outputs=shown, complete=len(shown) == len(named))
+    return OutputsModel(run_id=run.id, outputs=shown, complete=len(shown) == len(named))
 
 
-def open_output(services: ApiServices, run_id: str, task: str, path: str) -> OpenedFile:
+def open_output(services: ApiServices, run: Run, task: str, path: str) -> OpenedFile:
     """One file of a task's committed output.
 
     Raises ObjectNotFoundError; AccessDeniedError: it is the content of a dataset that the requester may not
     read; RefusedError: this scheduler cannot read it.
     """
-    of = _Outputs(services, find_run(services, run_id))
+    of = _Outputs(services, run)
     made = of.find(task)
     of.check_reader(made)
     try:
@@ -144,7 +152,7 @@ def open_output(services: ApiServices, run_id: str, task: str, path: str) -> Ope
         raise RefusedError("outputs_not_here", of.elsewhere(made, exc)) from exc
     if opened is None:
         raise ObjectNotFoundError(
-            "unknown_file", f"the output of task {task} of run {run_id} has no file {path!r}."
+            "unknown_file", f"the output of task {task} of run {run.id} has no file {path!r}."
         )
     return opened
 

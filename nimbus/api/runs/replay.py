@@ -15,7 +15,7 @@ from nimbus.api.paging import Paging
 from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import RunIdText, in_utc
 from nimbus.api.runs.lookup import find_run, unknown_task
-from nimbus.api.runs.models import AttemptModel, PausedModel, in_order
+from nimbus.api.runs.models import AttemptModel, PausedModel
 from nimbus.api.services import ApiServices
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import TaskName
@@ -215,7 +215,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
             raise RefusedError("in_future", f"run {run_id} still lives, and that moment has not come yet.")
         then = as_at(run, at)
         events = [event for event in timeline(then) if event.at <= at]
-        tasks = [_replayed_task(task) for task in in_order(then)]
+        tasks = [_replayed_task(task) for task in then.tasks.by_depth()]
         return ReplayModel.from_records(then, run_id=run_id, at=at, tasks=tasks, events=events)
 
     return routes

@@ -12,7 +12,15 @@ from nimbus.api.models import Model
 from nimbus.api.paging import CursorText, Key, Where, decoded, encoded, unknown_cursor
 from nimbus.api.requests import RunIdText
 from nimbus.api.routes.datasets import VersionModel, version_model
-from nimbus.api.runs.lookup import MAX_RUNS, FoundRun, find_run, find_run_or_request, list_runs, unknown_task
+from nimbus.api.runs.lookup import (
+    MAX_RUNS,
+    FoundRun,
+    find_run,
+    find_run_or_request,
+    found_run,
+    list_runs,
+    unknown_task,
+)
 from nimbus.api.runs.models import (
     PurgedPartModel,
     RequestedRunModel,
@@ -90,7 +98,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         task: Annotated[str | None, Query(description="Results of this task alone.")] = None,
     ) -> ResultsModel:
         """Results of a run's tasks, of 500 tasks at most."""
-        return list_results(services, run_id, task)
+        return list_results(services, found_run(services, run_id), task)
 
     return routes
 
@@ -129,15 +137,14 @@ def purged_parts(services: ApiServices, run: Run) -> Mapping[RunPart, Said]:
     return {} if gone is None else gone.parts
 
 
-def list_results(services: ApiServices, run_id: str, task: str | None) -> ResultsModel:
+def list_results(services: ApiServices, found: FoundRun, task: str | None) -> ResultsModel:
     """Results of a run's tasks, of 500 at most, or of one task. Raises ObjectNotFoundError."""
-    found_run = find_run_or_request(services, run_id)
-    run = found_run.run if isinstance(found_run, FoundRun) else find_run(services, run_id)
+    run = found.run
     if task is not None and task not in run.tasks:
         raise unknown_task(run, task)
     names = [name for name, of in run.tasks.items() if has_result(of) and task in (None, name)]
     shown = names[:MAX_RESULTS]
-    if isinstance(found_run, FoundRun) and found_run.archived:
+    if found.archived:
         kept = services.history.given(run.id).results if shown else {}
         given = {name: kept[name] for name in shown if name in kept}
     else:

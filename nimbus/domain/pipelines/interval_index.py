@@ -15,6 +15,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from itertools import accumulate, chain
 
 from nimbus.domain.ids import RunId
@@ -71,13 +72,15 @@ class IndexPage:
         if not self.data:
             return []
         try:
-            return [(end, start, outcome, run, at) for end, start, outcome, run, at in self._unpacked()]
+            return list(_unpacked(self.data))
         except (zlib.error, TypeError) as exc:
             raise ValueError(f"page {self.name} cannot be read: {exc}") from exc
 
-    def _unpacked(self) -> list[_Row]:
-        rows: list[_Row] = json.loads(zlib.decompress(self.data))
-        return rows
+
+@lru_cache(16)  # a reader asks for date after date, and most are on the page of the one before
+def _unpacked(data: bytes) -> tuple[_Row, ...]:
+    rows: list[_Row] = json.loads(zlib.decompress(data))
+    return tuple((end, start, outcome, run, at) for end, start, outcome, run, at in rows)
 
 
 @dataclass(frozen=True, slots=True)

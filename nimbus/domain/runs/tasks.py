@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from nimbus.domain.ids import TaskName
+from nimbus.domain.wording import natural
 
 if TYPE_CHECKING:
     from nimbus.domain.runs.task_run import TaskRun, TaskState
@@ -84,6 +85,11 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
     def in_order(self) -> Iterator[TaskRun]:
         """As `values()`, but without a look-up for each task."""
         return chain.from_iterable(self._pages)
+
+    def by_depth(self) -> list[TaskRun]:
+        """The tasks, each after its needs: by depth, then by name."""
+        tasks = list(self.in_order())
+        return [tasks[place] for place in self._plan.graph.by_depth()]
 
     @property
     def counts(self) -> Mapping[TaskState, int]:
@@ -176,9 +182,10 @@ _Edges = tuple[tuple[TaskName, tuple[TaskName, ...]], ...]
 class _Graph:
     """Names and needs of tasks. Runs with equal names and needs share it: for ten tasks it has 1 KiB."""
 
-    __slots__ = ("__weakref__", "dependents", "needed", "places", "unknown")
+    __slots__ = ("__weakref__", "_by_depth", "dependents", "needed", "places", "unknown")
 
     def __init__(self, edges: _Edges) -> None:
+        self._by_depth: list[int] = []
         self.places = {name: place for place, (name, _) in enumerate(edges)}
         dependents: dict[TaskName, list[TaskName]] = {}
         for name, needs in edges:
@@ -187,6 +194,21 @@ class _Graph:
         self.dependents = {need: tuple(names) for need, names in dependents.items()}
         self.needed = {name: len(set(needs)) for name, needs in edges if needs}
         self.unknown = tuple(sorted(dependents.keys() - self.places.keys()))
+
+    def by_depth(self) -> list[int]:
+        """Places of the tasks, see `Tasks.by_depth`. Computed for the first who asks: only pages do."""
+        if not self._by_depth:
+            depth, left = dict.fromkeys(self.places, 0), dict(self.needed)
+            done = [name for name in self.places if name not in left]
+            for name in done:  # it grows
+                for dependent in self.dependents.get(name, ()):
+                    depth[dependent] = depth[name] + 1  # the last need is one of the deepest
+                    left[dependent] -= 1
+                    if not left[dependent]:
+                        done.append(dependent)
+            ordered = sorted(self.places, key=lambda name: (depth[name], natural(name)))
+            self._by_depth = [self.places[name] for name in ordered]
+        return self._by_depth
 
 
 _graphs: WeakValueDictionary[_Edges, _Graph] = WeakValueDictionary()

@@ -46,13 +46,14 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         day.begin(now)
         after.add_task(day.look, now)
         runs = sorted(day.seen(reader).values(), key=lambda run: (run.created_at, run.id), reverse=True)
-        status, pipelines = cluster_status(services), reader.pipelines()
-        participants = views.participants_model(health.participants(), reader.schedulers(), health.leader())
+        pipelines, schedulers = reader.pipelines(), reader.schedulers()
+        status = cluster_status(services, schedulers)
+        participants = views.participants_model(health.participants(), schedulers, health.leader())
         facts = Facts(
             now=now,
             status=status,
             participants=participants.participants,
-            workers=known_workers(services),
+            workers=known_workers(services, schedulers),
             pipelines=pipelines,
             due={record.name: at for record in pipelines if (at := due(record)) is not None},
             late_from=_late_from(services, pipelines),

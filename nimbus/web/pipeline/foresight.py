@@ -6,20 +6,21 @@ Fire times are computed from a pipeline's position, which does not change betwee
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import merge
 from itertools import islice
 
-from nimbus.api.models import StatusModel
+from nimbus.api.explain.queue import QueueView
+from nimbus.api.explain.task import ClusterFacts
 from nimbus.definition.backfill_dates import dates_left
 from nimbus.definition.cron import fires_after, next_fire
 from nimbus.domain.pipelines.backfill import Backfill, BackfillState
 from nimbus.domain.pipelines.catalog import PipelineRecord, PipelineState
 from nimbus.domain.pipelines.pipeline import Schedule
 from nimbus.domain.runs.run import ListedRun, RunState
-from nimbus.domain.starts.places import in_pipeline
+from nimbus.domain.starts.places import in_cluster, in_pipeline
 from nimbus.domain.wording import counted
 from nimbus.engine.rules.schedules import MAX_AT_ONCE, caught_up, pending
 
@@ -60,42 +61,42 @@ class Foreseen:
     sentences: tuple[str, ...]
 
 
-def foresee(
-    record: PipelineRecord, runs: Sequence[ListedRun], status: StatusModel, now: datetime
-) -> list[Foreseen]:
-    """Previews of the actions that the page offers now. `runs`: live, or ended lately."""
-    live = [run for run in runs if not run.state.is_final]
-    lines = [Foreseen("Start", tuple(_start(record, live, status)))] if record.release else []
+def foresee(record: PipelineRecord, queue: QueueView, facts: ClusterFacts) -> list[Foreseen]:
+    """Previews of the actions that the page offers now."""
+    live = sum(run.pipeline == record.name for run in queue.live)
+    lines = [Foreseen("Start", tuple(_start(record, queue, facts)))] if record.release else []
     if record.state is PipelineState.ACTIVE:
         lines.append(Foreseen("Pause", (_pause(record, live),)))
-        if late := tuple(_late(record, now)):
+        if late := tuple(_late(record, facts.now)):
             lines.append(Foreseen("The schedule", late))
     if record.state is PipelineState.PAUSED:
-        lines.append(Foreseen("Resume", tuple(_resume(record, now))))
+        lines.append(Foreseen("Resume", tuple(_resume(record, facts.now))))
     return lines
 
 
-def _start(record: PipelineRecord, live: Sequence[ListedRun], status: StatusModel) -> Iterator[str]:
+def _start(record: PipelineRecord, queue: QueueView, facts: ClusterFacts) -> Iterator[str]:
     yield f"One run of release {(record.release or '')[:12]}, with {counted(record.profile.tasks, 'task')}."
-    limit, under_way = record.profile.concurrency, sum(map(in_pipeline, live))
-    if limit is not None and under_way >= limit.limit:
-        yield f"Runs under way: {under_way} of at most {limit.limit}. It is queued until one ends."
-    of_all = status.runs_counted
-    if status.runs_max_running is not None and of_all >= status.runs_max_running:
+    under_way = sum(in_pipeline(run) for run in queue.live if run.pipeline == record.name)
+    if queue.limit is not None and under_way >= queue.limit:
+        yield f"Runs under way: {under_way} of at most {queue.limit}. It is queued until one ends."
+    if queue.max_running is not None and (of_all := len(in_cluster(queue.live))) >= queue.max_running:
         yield f"Runs of all pipelines under way: {of_all}, as many as may be. It is queued until one ends."
-    free = max(0, status.slots - status.slots_busy)
-    yield f"{free} of {status.slots} slots are free" + ("." if free else ": its tasks wait for one.")
-    if status.leader is None:
+    capacity = facts.capacity()
+    workers = [worker for worker in capacity.workers if not worker.draining]
+    slots = sum(worker.slots for worker in workers)
+    free = max(0, slots - sum(capacity.busy(worker.id) for worker in workers))
+    yield f"{free} of {slots} slots are free" + ("." if free else ": its tasks wait for one.")
+    if facts.leader is None:
         yield "No scheduler leads: it begins when one does."
 
 
-def _pause(record: PipelineRecord, live: Sequence[ListedRun]) -> str:
+def _pause(record: PipelineRecord, live: int) -> str:
     what = "It has no schedule, so nothing changes"
     if record.profile.starts_by_data:
         what = "Changes of its data start no run; they are kept, and start runs after the pause"
     elif record.profile.schedule is not None:
         what = "Its schedule starts no run, and fire times in the pause get no runs"
-    return f"{what}; runs that are live go on: {len(live)}."
+    return f"{what}; runs that are live go on: {live}."
 
 
 def _resume(record: PipelineRecord, now: datetime) -> Iterator[str]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from heapq import nlargest
+from itertools import islice
 from operator import attrgetter
 from threading import Lock
 from typing import NamedTuple
 
 from nimbus.api.runs.lookup import list_runs
-from nimbus.api.runs.models import in_order
 from nimbus.api.services import ApiServices
 from nimbus.definition.intervals import intervals_of, last_dates
 from nimbus.domain.ids import PipelineName, RunId, TaskName
@@ -112,12 +112,12 @@ class PastRuns:
         most: int = STRIP,
         defined: Sequence[str] = (),
         task: str | None = None,
-        read: Run | None = None,
+        read: Collection[Run] = (),
     ) -> Past:
         """The last runs of a pipeline, which the principal may see: at most `most`.
 
         `defined`: tasks that are rows in any case; `task`: a task that is a row although there are too many;
-        `read`: a run that was read just now.
+        `read`: runs that were read just now.
         """
         listed = [run for run in services.reader.run_list().values() if run.pipeline == pipeline]
         place = (pipeline, most, tuple(defined), task)
@@ -133,12 +133,11 @@ class PastRuns:
                 while len(self._kept) > _KEPT:
                     self._kept.popitem(last=False)
             return past
-        at_hand = () if read is None else (read,)
-        open_runs = {run.id for run in listed if not run.state.is_final} - {run.id for run in at_hand}
+        open_runs = {run.id for run in listed if not run.state.is_final} - {run.id for run in read}
         runs = services.reader.runs(
             [column.run for column in (*past.older, *past.columns) if column.run in open_runs]
         )
-        fresh = {run.id: _column(run, past.rows) for run in (*runs.values(), *at_hand)}
+        fresh = {run.id: _column(run, past.rows) for run in (*runs.values(), *read)}
 
         def now(columns: Iterable[Column]) -> tuple[Column, ...]:
             return tuple(fresh.get(column.run or RunId(""), column) for column in columns)
@@ -160,7 +159,7 @@ def _read(
     page = list_runs(services, Filter(pipeline=pipeline), limit=limit)
     runs = [run for run, _ in reversed(page.rows)]
     # In order of dependence, then the tasks that only the definition or earlier runs have.
-    ordered = [task.spec.name for run in runs[-1:] for task in in_order(run)]
+    ordered = [task.spec.name for run in runs[-1:] for task in run.tasks.by_depth()]
     names = list(
         dict.fromkeys((*ordered, *map(TaskName, defined), *(name for run in runs for name in run.tasks)))
     )
@@ -234,17 +233,19 @@ def expected(
     """
     if record is None or index is None or not index.pages:
         return {}
-    ended = list(index.overlapping(DataInterval(start=now - _YEARS, end=now)))
-    first = ended[0].interval.end if ended else now
+    ended = index.overlapping(DataInterval(start=now - _YEARS, end=now))
     schedule = record.profile.schedule
     if schedule is None:
-        lengths = {row.interval.end - row.interval.start for row in ended if row.run is not None}
-        ends = [row.interval.end for row in ended if row.run is not None]
+        known = [row.interval for row in ended if row.run is not None]
+        lengths = {interval.end - interval.start for interval in known}
+        ends = [interval.end for interval in known]
         intervals: Sequence[DataInterval] = _regular(ends, lengths.pop(), most) if len(lengths) == 1 else ()
     else:
         until = min(record.position_of(schedule) or now, now) if record.is_scheduled else now
-        intervals = intervals_of(schedule, last_dates(schedule, until, most))
-    return {interval.end: _known(index, interval) for interval in intervals if interval.end >= first}
+        first = min((row.interval.end for row in islice(ended, 1)), default=now)
+        dated = intervals_of(schedule, last_dates(schedule, until, most))
+        intervals = [interval for interval in dated if interval.end >= first]
+    return {interval.end: _known(index, interval) for interval in intervals}
 
 
 def _regular(ends: Sequence[datetime], every: timedelta, most: int) -> list[DataInterval]:

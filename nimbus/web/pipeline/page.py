@@ -17,12 +17,13 @@ from starlette.responses import Response
 
 from nimbus.api import views
 from nimbus.api.caller import principal
+from nimbus.api.explain.facts import cluster_facts
+from nimbus.api.explain.pipeline import explain_pipeline
 from nimbus.api.paging import CursorText, OwnerText, PageQuery, TagText
 from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import CommandIdText, PipelineNameText, RunIdText
 from nimbus.api.routes.backfills import BackfillModel, backfill_model
-from nimbus.api.routes.cluster import cluster_status
-from nimbus.api.routes.explanations import explained_pipeline
+from nimbus.api.routes.explanations import MAX_REASONS, pipeline_view
 from nimbus.api.routes.pipelines import known_pipeline, pipeline_definition
 from nimbus.api.routes.variables import known_calendars
 from nimbus.api.runs.lookup import find_run
@@ -143,28 +144,28 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         asked: Annotated[AskedPipeline, Query()],
         command: CommandIdText | None = None,
     ) -> Response:
-        record, now = known_pipeline(services, name), services.clock.now()
-        bad = views.quarantined(services.reader.schedulers())
+        record, facts = known_pipeline(services, name), cluster_facts(services)
+        view = pipeline_view(services, record, facts)
         spec = pipeline_definition(services, record)
-        past = pages.past.of(services, name, _RUNS, [task.name for task in spec.tasks] if spec else ())
-        times, columns = pages.page_times(request, name), past.columns
+        defined = [task.name for task in spec.tasks] if spec else ()
+        past = pages.past.of(services, name, _RUNS, defined, read=view.runs)
+        times, columns = pages.page_times(request, name, record), past.columns
         given = None if asked.start_like is None else _run_of(services, name, asked.start_like)
         values = {} if given is None else given.parameters
-        of_it = [run for run in services.reader.run_list().values() if run.pipeline == name]
         shown: dict[str, Any] = {
             **decision(services, command),
             "base": f"/ui/pipelines/{segment(name)}",
-            "pipeline": views.pipeline_model(record, None, bad),
+            "pipeline": views.pipeline_model(record, None, view.quarantined),
             "profile": record.profile,
             "releases": list(_releases(record).items()),
             "backfills": _backfills(services, name),
             "revision": of_pipeline(record),
-            "reasons": explained_pipeline(services, name).reasons,
-            "fires": following(record, now, _FIRES),
+            "reasons": explain_pipeline(record, view)[:MAX_REASONS],
+            "fires": following(record, facts.now, _FIRES),
             "fields": fields(spec.parameters, values) if spec else None,
             "given": given,
             "earlier": [column.run for column in columns[::-1][:_TICKS]],
-            "foreseen": foresee(record, of_it, cluster_status(services), now),
+            "foreseen": foresee(record, view.queue, facts),
             "view": asked.view,
             "newest": next(
                 (column.state for column in columns[::-1] if column.cause is not RunCause.BACKFILL), None
@@ -244,11 +245,10 @@ def _panel(
     times: Times,
 ) -> dict[str, Any]:
     """The content of the requested view."""
-    columns = dated(services, past, record, _RUNS)
-
     href = partial(column_href, record.name, times)
     match asked.view:
         case "runs":
+            columns = dated(services, past, record, _RUNS)
             drawn = grid(columns, past.rows, times, href, is_wide=True) if columns else None
             gaps = [(*gap, backfill_href(record.name, times, *gap[:2])) for gap in missing(columns)]
             ends = (columns[0].date, columns[-1].date) if columns else None
@@ -264,7 +264,8 @@ def _panel(
             count = sum(gap[2] for gap in missing(days))
             return {"calendar": drawn, "dates": len(shown), "ends": ends, "gaps": count}
         case "table":
-            return {"columns": columns[-_COLUMNS:], "tasks": past.rows, "left_out": past.left_out}
+            columns = dated(services, past, record, _RUNS)[-_COLUMNS:]
+            return {"columns": columns, "tasks": past.rows, "left_out": past.left_out}
         case "durations":
             whole, of_tasks = durations(past)
             name, tasks = asked.task or "", spec.tasks if spec else ()

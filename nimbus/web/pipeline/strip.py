@@ -32,13 +32,15 @@ class Strip:
     """Number of tasks that are no row."""
     runs: tuple[str, ...]
     """Their ids, newest first."""
+    runbook: str
+    """That of the pipeline; empty: it has none, or is removed."""
 
 
 def strip(services: ApiServices, pages: Pages, request: Request, run: Run, task: str | None = None) -> Strip:
     """The last runs of a run's pipeline. `task`: its row is marked, and columns lead to it; None: to runs."""
-    past = pages.past.of(services, run.pipeline, task=task, read=run)
-    times = pages.page_times(request, run.pipeline)
+    past = pages.past.of(services, run.pipeline, task=task, read=(run,))
     record = services.reader.pipeline(run.pipeline)
+    times = pages.page_times(request, run.pipeline, record)
     columns = dated(services, past, record, STRIP)
     rows = _chosen(past, task)
 
@@ -50,7 +52,9 @@ def strip(services: ApiServices, pages: Pages, request: Request, run: Run, task:
     runs = tuple(
         column.run for column in reversed(columns) if column.run is not None and column.run != run.id
     )
-    return Strip(drawn, failed_said(past, times, task), past.left_out + len(past.rows) - len(rows), runs)
+    runbook = "" if record is None else record.profile.runbook
+    left_out = past.left_out + len(past.rows) - len(rows)
+    return Strip(drawn, failed_said(past, times, task), left_out, runs, runbook)
 
 
 def column_href(pipeline: str, times: Times, column: Column) -> str:

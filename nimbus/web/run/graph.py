@@ -54,6 +54,7 @@ class TooManyEdgesError(NimbusError):
 
     def __init__(self, edges: int) -> None:
         super().__init__(f"This graph has {edges:,} edges, of which at most {MAX_EDGES:,} are drawn.")
+        self.edges = edges
 
 
 def kept_drawing(needs: Needs, unfold: Iterable[str] = ()) -> Drawing:
@@ -62,14 +63,21 @@ def kept_drawing(needs: Needs, unfold: Iterable[str] = ()) -> Drawing:
     `unfold`: folded nodes that are drawn task by task; other names are ignored.
     """
     graph = tuple((name, tuple(of)) for name, of in needs.items())
-    folded = _drawn(graph, frozenset())
-    known = folded.folds.keys() & {*unfold}
-    return _drawn(graph, frozenset(known)) if known else folded
+    drawn = _drawn(graph, frozenset())
+    if isinstance(drawn, Drawing) and (known := drawn.folds.keys() & {*unfold}):
+        drawn = _drawn(graph, frozenset(known))
+    if isinstance(drawn, int):
+        raise TooManyEdgesError(drawn)
+    return drawn
 
 
 @lru_cache(_DRAWINGS_KEPT)
-def _drawn(graph: tuple[tuple[str, tuple[str, ...]], ...], unfolded: frozenset[str]) -> Drawing:
-    return draw(dict(graph), unfolded)
+def _drawn(graph: tuple[tuple[str, tuple[str, ...]], ...], unfolded: frozenset[str]) -> Drawing | int:
+    """The drawing, or the number of its edges if it has too many."""
+    try:
+        return draw(dict(graph), unfolded)
+    except TooManyEdgesError as exc:
+        return exc.edges
 
 
 def draw(needs: Needs, unfolded: Iterable[str] = ()) -> Drawing:

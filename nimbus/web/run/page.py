@@ -21,7 +21,7 @@ from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import CommandIdText, RunIdText
 from nimbus.api.routes.datasets import VersionModel, version_model
 from nimbus.api.runs.lookup import FoundRun, find_run, find_run_or_request, last_success, list_runs
-from nimbus.api.runs.models import RunModel, RunSummaryModel, in_order, run_summary
+from nimbus.api.runs.models import RunModel, RunSummaryModel, run_summary
 from nimbus.api.runs.replay import timeline
 from nimbus.api.runs.routes import run_place, shown_run
 from nimbus.api.runs.selections import SelectedBody, selected
@@ -126,15 +126,13 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         shown = {**decision(services, command), "base": f"/ui/runs/{segment(run_id)}"}
         if not isinstance(run, FoundRun):
             return pages.answer(request, "requested_run.html", {**shown, "run": run})
-        ordered = in_order(run.run)
+        ordered = run.run.tasks.by_depth()
         named = [task for task in ordered if asked.find.casefold() in task.spec.name.casefold()]
         fitting = [task for task in named if asked.state in (None, task.state)]
         listed = fitting[asked.first : asked.first + _TASKS]
         failed = [task for task in ordered if task.state is TaskState.FAILED]
         model = shown_run(services, run, [*listed, *failed[:_SHOWN_FAILURES]])
-        record = services.reader.pipeline(run.run.pipeline)
         shown |= {
-            "runbook": "" if record is None else record.profile.runbook,
             "failures": model.tasks[len(listed) :],
             "more_failures": len(failed[_SHOWN_FAILURES:]),
             "fitting": len(fitting),
@@ -210,7 +208,11 @@ def _panel(
                     lambda name: tasks_below + segment(name),
                     unfolded,
                     {task.name: task.why for task in model.tasks if task.why},
-                    said={task.spec.name: node_text(task, progress.get(task.spec.name)) for task in ordered},
+                    said={
+                        task.spec.name: node_text(task, progress.get(task.spec.name))
+                        for task in ordered
+                        if task.spec.name in drawing.layout.nodes
+                    },
                     path=critical,
                     found=[name for name in needs if wanted and wanted in name.casefold()],
                 ),

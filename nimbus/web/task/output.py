@@ -26,6 +26,7 @@ from nimbus.api.services import ApiServices
 from nimbus.definition.apart import run_apart
 from nimbus.domain.cluster.access import AccessDeniedError
 from nimbus.domain.errors import NimbusError
+from nimbus.domain.runs.run import Run
 from nimbus.web.pages import Pages, segment
 from nimbus.web.task.first_rows import CPU_S
 
@@ -63,14 +64,14 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         path: Annotated[FilePathText | None, Query()] = None,
         after: Annotated[str, Query(max_length=1024)] = "",
     ) -> Response:
-        listing = await listed(services, run_id, task, _FILES, after)
+        run = await run_sync(find_run, services, run_id)
+        listing = await listed(services, run, task, _FILES, after)
         if listing is None:
             raise ObjectNotFoundError("no_output", f"task {task} of run {run_id} has no committed output.")
         files: list[Any] = [] if isinstance(listing, str) else listing.files
         names = (file.path for file in files if _kind(file.path) and file.size_bytes)
         path = path or next((name for name in names if name.rpartition("/")[2][0] not in "._"), None)
-        call = partial(first_rows, services, run_id, task, path or "")
-        pipeline = (await run_sync(find_run, services, run_id)).pipeline
+        call = partial(first_rows, services, run, task, path or "")
         about = {
             "run_id": run_id,
             "task": task,
@@ -78,19 +79,19 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "shown": path,
             "rows": await _within(services, call, _READ_WITHIN_S) if path else None,
             "base": f"/ui/runs/{segment(run_id)}",
-            "pipeline": pipeline,
+            "pipeline": run.pipeline,
         }
-        answer = partial(pages.answer, request, "output.html", about, about=pipeline)
+        answer = partial(pages.answer, request, "output.html", about, about=run.pipeline)
         return await run_sync(answer)
 
     return routes
 
 
 async def listed(
-    services: ApiServices, run_id: str, task: str, limit: int, after: str = ""
+    services: ApiServices, run: Run, task: str, limit: int, after: str = ""
 ) -> OutputModel | str | None:
     """A task's output with its first files, or why it is not shown; None: there is none."""
-    call = partial(list_outputs, services, run_id, task, limit=limit, after=after)
+    call = partial(list_outputs, services, run, task, limit=limit, after=after)
     try:
         listing = await _within(services, call, _LIST_WITHIN_S)
     except ObjectNotFoundError:
@@ -116,12 +117,12 @@ async def _within(services: ApiServices, call: Callable[[], _T], within_s: float
         return str(exc)
 
 
-def first_rows(services: ApiServices, run_id: str, task: str, path: str) -> dict[str, Any]:
+def first_rows(services: ApiServices, run: Run, task: str, path: str) -> dict[str, Any]:
     """The first rows of a file, or its first lines, as `nimbus.web.task.first_rows` prints them.
 
     Raises ObjectNotFoundError, AccessDeniedError, RefusedError: as of `open_output`.
     """
-    opened = open_output(services, run_id, task, path)
+    opened = open_output(services, run, task, path)
     kind, size = _kind(path) or "text", opened.file.size_bytes
     if kind == "parquet" and size > _PARQUET_BYTES:
         return {"why": f"Parquet above {_PARQUET_BYTES >> 20} MiB is not shown: download it."}

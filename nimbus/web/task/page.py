@@ -16,14 +16,14 @@ from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.requests import RunIdText, TaskNameText
 from nimbus.api.routes.releases import MAX_TEXT_BYTES
 from nimbus.api.runs.logs import known_attempt, unstored_log
-from nimbus.api.runs.lookup import FoundRun, find_run, unknown_task
+from nimbus.api.runs.lookup import FoundRun, find_run, found_run, unknown_task
 from nimbus.api.runs.models import TaskModel
 from nimbus.api.runs.outputs import OutputModel
 from nimbus.api.runs.replay import child_models
 from nimbus.api.runs.routes import list_results, purged_parts, shown_run
 from nimbus.api.services import ApiServices, Releases
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.ids import AttemptId, TaskName
 from nimbus.domain.pipelines.catalog import ReleaseOf
 from nimbus.domain.pipelines.pipeline import TaskKind
 from nimbus.domain.runs.lifecycle import is_ready
@@ -57,13 +57,18 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     async def task(
         request: Request, run_id: RunIdText, task: TaskNameText, attempt: AttemptNumber = None
     ) -> Response:
-        output = await listed(services, run_id, task, _FILES)
-        return await run_sync(page, request, run_id, task, attempt, output)
+        found = await run_sync(found_run, services, run_id)
+        output = await listed(services, found.run, task, _FILES)
+        return await run_sync(page, request, found, task, attempt, output)
 
     def page(
-        request: Request, run_id: RunId, task: TaskName, attempt: int | None, output: OutputModel | str | None
+        request: Request,
+        found: FoundRun,
+        task: TaskName,
+        attempt: int | None,
+        output: OutputModel | str | None,
     ) -> Response:
-        run = find_run(services, run_id)
+        run = found.run
         if task not in run.tasks:
             raise unknown_task(run, task)
         task_run = run.tasks[task]
@@ -79,7 +84,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "spec": task_run.spec,
             "can_be_decided": task_run.spec.kind is TaskKind.APPROVAL and is_ready(run, task_run),
             "log": log,
-            "base": f"/ui/runs/{segment(run_id)}",
+            "base": f"/ui/runs/{segment(run.id)}",
             "children": children[:_CHILDREN],
             "more_children": len(children[_CHILDREN:]),
             "why_attempt": _reasons(task_run),
@@ -87,7 +92,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "most_named": _NAMED,
             "needed_by": sorted(run.tasks.dependents(task)),
             "output": output,
-            "result": list_results(services, run_id, task).results.get(task) if has_result else None,
+            "result": list_results(services, found, task).results.get(task) if has_result else None,
             "following": sum(1 for _ in run.tasks.downstream(task)),
         }
         return pages.answer(request, "task.html", about, about=run.pipeline)

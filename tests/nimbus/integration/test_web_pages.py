@@ -612,7 +612,7 @@ def test_list_of_runs_has_the_zones_of_many_pipelines_without_a_read_of_each(
     assert read == []
 
 
-def test_page_of_a_task_reads_its_run_twice_though_it_shows_the_log_and_the_last_runs(
+def test_page_of_a_task_reads_its_run_once_though_it_shows_output_log_and_the_last_runs(
     world: Any, web: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.ended(world.opened(world.new_run("r1"), "extract"), "extract", Outcome.SUCCEEDED)
@@ -626,4 +626,4 @@ def test_page_of_a_task_reads_its_run_twice_though_it_shows_the_log_and_the_last
     shown = web.get("/ui/runs/r1/tasks/extract").text
 
     assert "done" in shown
-    assert read == ["r1", "r1"], "for the page, and for the list of output files"
+    assert read == ["r1"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import random
 import re
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
@@ -14,6 +16,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from nimbus.adapters.store.cluster import TreeClusterReader
 from nimbus.api.routes.releases import DefinitionChangeModel
 from nimbus.definition.backfill_dates import dates_left, interval_of_date
 from nimbus.domain.cluster import revisions
@@ -26,12 +29,14 @@ from nimbus.domain.pipelines.intervals import DataInterval
 from nimbus.domain.pipelines.pipeline import CatchUp, Concurrency, PipelineSpec, Schedule
 from nimbus.domain.runs.run import RunCause, RunState
 from nimbus.web.release import together
+from nimbus.web.run import page as run_page
 from tests.nimbus.definitions import active
 from tests.nimbus.integration.web_pages import LARGEST_PAGE, Parsed
 from tests.nimbus.integration.web_samples import (
     HOSTILE,
     backfill,
     dated,
+    fan,
     finished,
     layered,
     part_done,
@@ -762,6 +767,46 @@ def test_run_is_compared_with_any_run_of_its_pipeline(world: Any, web: httpx.Cli
     assert 'value="daily-008"' in text
     assert "<option>daily-010</option>" in text
     assert other.status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "also"),
+    [
+        ("pipelines/daily", {"intervals": 1, "runs": 2}),
+        ("pipelines/daily?view=calendar", {"intervals": 1, "runs": 2}),
+        ("pipelines/daily?view=durations", {"runs": 2}),
+        ("runs/live", {"intervals": 1, "run": 1, "runs": 1}),
+        ("runs/live/tasks/task-0000", {"intervals": 1, "run": 1, "runs": 1}),
+    ],
+)
+def test_page_of_a_pipeline_or_run_reads_nothing_twice(
+    world: Any, web: httpx.Client, monkeypatch: pytest.MonkeyPatch, path: str, also: dict[str, int]
+) -> None:
+    dated(world)
+    part_done(world, "live", layered(5), pipeline=PipelineName("daily"))
+    web.get(f"/ui/{path}")  # now it knows the runs that have ended
+    reads: Counter[str] = Counter()
+
+    def counted(name: str, read: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *asked: reads.update([name]) or read(*asked)
+
+    for name in ("intervals", "pipeline", "run", "runs", "schedulers"):
+        monkeypatch.setattr(TreeClusterReader, name, counted(name, getattr(TreeClusterReader, name)))
+    assert web.get(f"/ui/{path}").status_code == 200
+
+    assert reads == {"pipeline": 1, "schedulers": 2, **also}, "the frame has its own read of the schedulers"
+
+
+def test_graph_of_a_run_writes_no_texts_of_tasks_that_are_folded(
+    world: Any, web: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part_done(world, "live", fan(100))
+    written: list[str] = []
+    write = run_page.node_text
+    monkeypatch.setattr(run_page, "node_text", lambda task, *more: written.append(task) or write(task, *more))
+
+    assert "alike, " in web.get("/ui/runs/live").text
+    assert len(written) == 3
 
 
 def test_calendar_has_a_year_of_dates_with_those_without_a_run(world: Any, web: httpx.Client) -> None:

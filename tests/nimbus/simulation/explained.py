@@ -57,7 +57,7 @@ def check(scheduler: Scheduler) -> None:
             (reason,) = explained_run(services, queued.command.run_id).reasons
             _check_words(reason.why, queued.id)
     for record in found.pipelines.values():
-        for reason in explain_pipeline(record, pipeline_view(services, record)):
+        for reason in explain_pipeline(record, pipeline_view(services, record, facts)):
             _check_words(reason.why, record.name, reason.about)
 
 

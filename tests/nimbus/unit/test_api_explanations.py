@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -14,6 +15,7 @@ from nimbus.api.explain.run import ExplanationModel, ReasonModel
 from nimbus.api.problems import ObjectNotFoundError
 from nimbus.api.routes.cluster import cluster_status
 from nimbus.api.routes.explanations import explained_pipeline, explained_run
+from nimbus.api.routes.pipelines import known_pipeline
 from nimbus.domain.attempts.slots import ClusterDriver, End, Slots
 from nimbus.domain.attempts.workers import WorkerInfo
 from nimbus.domain.cluster.schedulers import MissingFile, SchedulerInfo
@@ -129,7 +131,8 @@ class Stage:
         return explained_run(self.services(), run, name)
 
     def pipeline(self, name: PipelineName = NAME) -> ExplanationModel:
-        return explained_pipeline(self.services(), name)
+        services = self.services()
+        return explained_pipeline(services, known_pipeline(services, name))
 
 
 def needs() -> ExplanationModel:
@@ -734,7 +737,8 @@ def test_pipeline_explains_one_task_of_a_wide_run_and_counts_the_others(
 
 
 def test_status_names_what_the_leader_has_parked() -> None:
-    status = cluster_status(_parked(Key("pipeline", NAME)).services())
+    services = _parked(Key("pipeline", NAME)).services()
+    status = cluster_status(services, services.reader.schedulers())
 
     (one,) = status.parked
     assert (one.kind, one.id, one.why) == ("pipeline", NAME, "RuntimeError: boom")
@@ -773,6 +777,52 @@ def test_no_explanation_reads_a_run_beside_those_that_it_names(monkeypatch: pyte
     stage.run(A)
 
     assert sorted(set(read)) == ["behind", R], "itself, and who holds the pool"
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each read of the cluster is called."""
+    called: Counter[str] = Counter()
+
+    def counted(name: str, read: Callable[..., Any]) -> Callable[..., Any]:
+        def call(reader: StoreReader, *asked: Any) -> Any:
+            called[name] += 1
+            return read(reader, *asked)
+
+        return call
+
+    for name in ("pipeline", "pipelines", "run_list", "runs", "schedulers", "settings", "slots", "workers"):
+        monkeypatch.setattr(StoreReader, name, counted(name, getattr(StoreReader, name)))
+    return called
+
+
+def test_pipeline_with_ten_live_runs_is_explained_by_one_read_of_each_kind(reads: Counter[str]) -> None:
+    stage = Stage(spec(task(), task(B)), workers=(replace(W1, slots=3),))
+    for number in range(10):
+        stage.start(f"r{number}")
+    reads.clear()
+
+    answer = stage.pipeline()
+
+    assert "run r9" in told(answer)
+    assert {name for name, count in reads.items() if count > 1} == {"settings"}, "for queue and capacity"
+
+
+@pytest.mark.parametrize("count", [2, 30])
+def test_tasks_that_wait_for_slots_are_explained_by_the_same_reads_however_many_they_are(
+    reads: Counter[str], count: int
+) -> None:
+    other, tasks = PipelineName("other"), (task(TaskName(f"t{number}")) for number in range(count))
+    stage = Stage(spec(*tasks), spec(name=other))
+    stage.ask(SetOwner(pipeline=NAME, owner="finance"))
+    stage.start("s", other)
+    stage.start()
+    reads.clear()
+
+    answer = stage.run()
+
+    assert told(answer).count("team finance has 1 of 2 slots") == count - 1
+    assert max(reads.values()) == 2, "of settings and workers: for the tasks, and for the team"
 
 
 def test_report_counts_what_it_does_not_name_when_very_much_is_parked() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -51,6 +52,21 @@ def ended(
         state=state,
         data_interval=interval,
     )
+
+
+def test_pages_are_unpacked_once_for_all_dates_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = EMPTY
+    for day in range(200):
+        index = index.with_run(ended(of_day(day), name=f"r{day}"))
+    unpacked: list[bytes] = []
+    decompress = zlib.decompress
+    monkeypatch.setattr(zlib, "decompress", lambda data: unpacked.append(data) or decompress(data))
+    interval_index._unpacked.cache_clear()
+
+    found = [index.last(of_day(day)) for day in range(200)]
+
+    assert [one and one.run for one in found] == [f"r{day}" for day in range(200)]
+    assert sorted(unpacked) == sorted(page.data for page in index.pages)
 
 
 def outcome(index: IntervalIndex, interval: DataInterval) -> str | None:

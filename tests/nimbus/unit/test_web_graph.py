@@ -12,20 +12,23 @@ from typing import Any
 
 import pytest
 
+from nimbus.api.explain import task as explain_task
 from nimbus.api.explain.task import ClusterFacts
-from nimbus.api.runs.models import in_order, run_model
+from nimbus.api.runs.models import run_model
 from nimbus.api.services import HistoryServers
 from nimbus.domain.ids import TaskName, WorkerId
 from nimbus.domain.pipelines.pipeline import TaskKind, TaskSpec
 from nimbus.domain.runs.run import Run, RunState
 from nimbus.domain.runs.task_run import Attempt, Outcome, TaskRun, TaskState
 from nimbus.domain.runs.tasks import Tasks
+from nimbus.web.run import graph
 from nimbus.web.run.gantt import WaitBar, critical_path, waits
 from nimbus.web.run.gantt import svg as gantt_svg
 from nimbus.web.run.graph import MAX_ALIKE, MAX_EDGES, TooManyEdgesError, draw, kept_drawing, svg
 from nimbus.web.run.layout import NODE_HEIGHT, GraphLayout, place
 from nimbus.web.run.page import node_text
 from tests.nimbus.integration.conftest import World
+from tests.nimbus.integration.web_samples import fan
 
 _WIDTH = 150
 
@@ -167,7 +170,7 @@ def test_tasks_of_a_long_chain_are_ordered_by_depth() -> None:
     ]
     run = World().new_run("r", tasks=Tasks(TaskRun(spec=spec) for spec in specs))
 
-    assert [task.spec.name for task in in_order(run)] == names
+    assert [task.spec.name for task in run.tasks.by_depth()] == names
 
 
 def test_tasks_of_one_depth_are_ordered_by_the_numbers_in_their_names() -> None:
@@ -176,8 +179,40 @@ def test_tasks_of_one_depth_are_ordered_by_the_numbers_in_their_names() -> None:
         TaskRun(spec=TaskSpec(name=TaskName(name), kind=TaskKind.PYTHON, script="t.py")) for name in names
     )
 
-    found = [task.spec.name for task in in_order(World().new_run("r", tasks=tasks))]
+    found = [task.spec.name for task in tasks.by_depth()]
     assert found == ["load", "scan_1", "scan_2", "scan_10"]
+
+
+def test_what_failed_above_many_tasks_is_looked_up_once_and_named_up_to_a_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    *above, join = fan(30)
+    after = [replace(join, name=TaskName(f"after-{n}"), needs=(join.name,)) for n in range(50)]
+    states = [TaskState.SUCCEEDED] + [TaskState.FAILED] * 30
+    tasks = [TaskRun(spec=spec, state=state) for spec, state in zip(above, states, strict=True)]
+    tasks += [TaskRun(spec=spec, state=TaskState.NOT_RUN) for spec in (join, *after)]
+    run = World().new_run("r", tasks=Tasks(tasks), state=RunState.FAILED)
+    facts, asked = ClusterFacts(now=_T0, leader="s1", capacity=pytest.fail), list[str]()
+    look = explain_task._failed_above
+    monkeypatch.setattr(explain_task, "_failed_above", lambda of: asked.append(of.id) or look(of))
+
+    told = {task.why for task in run_model(run, {}, facts, HistoryServers()).tasks if task.state == "not_run"}
+
+    named = ", ".join(f"part-{n:04d}" for n in range(20))
+    assert told == {f"not run: {named} and others failed"}
+    assert asked == ["r"]
+
+
+def test_versions_of_a_run_are_ordered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks, named = Tasks(TaskRun(spec=spec) for spec in fan(5)), list[str]()
+    monkeypatch.setattr("nimbus.domain.runs.tasks.natural", lambda name: named.append(name) or [name])
+
+    first = tasks.by_depth()
+    changed = replace(first[0], state=TaskState.SUCCEEDED)
+    again = tasks.replaced([changed]).by_depth()
+
+    assert again == [changed, *first[1:]]
+    assert len(named) == len(tasks)
 
 
 def _task(name: str, needs: list[str], end: int | None) -> Any:
@@ -205,10 +240,17 @@ def _complete(count: int) -> dict[str, list[str]]:
     return {f"t{n}": [f"t{before}" for before in range(n)] for n in range(count)}
 
 
-def test_graph_is_drawn_up_to_a_number_of_edges_of_its_folds() -> None:
+def test_graph_is_drawn_up_to_a_number_of_edges_of_its_folds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(draw(_complete(100)).edges) == 4950 <= MAX_EDGES
     with pytest.raises(TooManyEdgesError, match="244,650 edges"):
         kept_drawing(_complete(700))
+
+    drawn: list[int] = []
+    monkeypatch.setattr(graph, "draw", lambda needs, _: drawn.append(len(needs)) or draw(needs))
+    for _ in range(2):
+        with pytest.raises(TooManyEdgesError):
+            kept_drawing(_complete(701))
+    assert drawn == [701]
 
     sources = [f"a{n}" for n in range(200)]
     stars = {**{one: [] for one in sources}, **{f"b{n}": sources for n in range(200)}}
