@@ -27,8 +27,8 @@ read instead of three. No decision about a claim or a heartbeat is due so early.
 COMMANDS_AT_ONCE = 1000
 """Limit of new commands that are read at once."""
 MAX_TOGETHER = 32
-"""Limit of decisions that are written together, and of changed attempts that are read at once: a turn takes
-about 5 ms."""
+"""Limit of decisions that are written together, and of changed attempts that are read at once. A lower one
+makes turns shorter, and each decision more expensive: see docs/benchmarks.md."""
 
 Follow = Callable[[int, Run], None]
 """Called with each run that is read or written, and with the epoch of the term."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -125,6 +126,7 @@ class EngineRole:
             guard=lambda: Verdict(True),
             electable=self,
         )
+        gc.freeze()  # as a scheduler does after its start
         self.engine.start()
 
     # Called by the election, as its electable.

@@ -138,7 +138,7 @@ def _crowd(plan: Plan, made: Lab, live: int) -> Iterator[Row]:
         yield from tree(made, live, scale.pipelines)
     if MEMORY in plan.wanted:
         yield from memory(made, f"{live:,} live runs, started by this leader", CROWDED_MIB)
-        yield from rest(made, f"{scale.pipelines:,} pipelines, {live:,} live runs")
+        yield from rest(made, f"{scale.pipelines:,} pipelines, {live:,} live runs", scale.patience_s)
     if TAKEOVER in plan.wanted:
         yield from takeover(made, scale, live, scale.pipelines, CROWDED)
         if MEMORY in plan.wanted:
