@@ -40,7 +40,7 @@ generated: setup ## Write the generated files that are committed: docs/reference
 	$(PY) -m tests.nimbus.stored_records
 
 test: examples ## Run all tests, or those of PACKAGE (nimbus, leader, blobsync), five files at a time; NIMBUS_TEST_JOBS=0: one after the other; AGAIN=1: failed ones once more, alone
-	export NIMBUS_LAW_TIMES=$${NIMBUS_LAW_TIMES:-0.5}; \
+	export NIMBUS_LAW_TIMES=$${NIMBUS_LAW_TIMES:-0.2}; \
 	$(PYTEST) $(SIDE_BY_SIDE) --junit-xml=build/tests.xml tests/$(PACKAGE) \
 	$(if $(AGAIN),|| { [ $$? = 1 ] && ! grep -q 'crashed while running' build/tests.xml && echo "What failed runs once more by itself." && $(PYTEST) --last-failed --last-failed-no-failures none tests/$(PACKAGE); })
 
@@ -80,7 +80,7 @@ chaos-smoke: examples ## Sixty rounds of killed and stopped processes in every m
 bench-smoke: setup ## Run each benchmark at a small scale, and check that all figures exist
 	$(PYTEST) -m thorough tests/*/integration/test_benchmark*.py
 
-chaos-spark: examples ## The long Spark tests: clusters whose parts are killed, interrupted submissions, the examples with outputs in a bucket
+chaos-spark: examples ## The long tests with real servers, above all with Spark: clusters whose parts are killed, interrupted submissions, the examples with outputs in a bucket
 	$(PYTEST) -m thorough tests/*/integration tests/*/chaos
 
 test-spark: setup ## Run all tests of tasks with Spark, also the long ones, with another PySpark: SPARK=4.0.1

@@ -1,4 +1,4 @@
-"""Sizes of tests: a fifth of a sample in `make check`, half in `make test`, ten times in `make simulate`."""
+"""Sizes of tests: a fifth of a sample in `make check` and `make test`, ten times in `make simulate`."""
 
 from __future__ import annotations
 

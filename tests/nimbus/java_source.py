@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import pyspark
@@ -94,4 +96,19 @@ def compile_jar(jar: Path, name: str, source: str) -> Path:
 
 def numbers_jar(jar: Path, told: str) -> Path:
     """A jar with the data source `example.Numbers`: columns `id` (0 and 1) and `told`."""
-    return compile_jar(jar, "example.Numbers", _NUMBERS.replace("@TOLD@", told))
+    text = told.encode()
+    jar.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(jar, "w") as packed:
+        for name, compiled in _numbers().items():  # a constant of a class is its length, then its bytes
+            packed.writestr(name, compiled.replace(b"\0\x06@TOLD@", len(text).to_bytes(2, "big") + text))
+    return jar
+
+
+@cache
+def _numbers() -> dict[str, bytes]:
+    """Its classes, compiled once, because `javac` takes 2 s of processor time."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        zipfile.ZipFile(compile_jar(Path(folder, "numbers.jar"), "example.Numbers", _NUMBERS)) as packed,
+    ):
+        return {name: packed.read(name) for name in packed.namelist()}

@@ -1,7 +1,7 @@
 """One API application for all tests of a process, because FastAPI needs 0.5 s of processor time to build one.
 
-It keeps metrics, secrets of webhooks and streams of events from one test to the next. Tests of these, and
-tests with other options of `create_app`, build their own application.
+It keeps metrics and secrets of webhooks from one test to the next. Tests of these, and tests with other
+options of `create_app`, build their own application.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from nimbus.api.app import create_app
+from nimbus.api.routes.events import EventHub
 from nimbus.api.services import ApiServices
+from nimbus.ports import ChangeFeed
 from nimbus.web.app import add_pages
 from nimbus.web.home.day import Day
 
@@ -85,7 +87,9 @@ def application(services: ApiServices, *, own: bool = False) -> FastAPI:
     _services.behind, _gate.behind, _changes.behind = services, services.gate, services.changes
     if not _built:
         _built.append(_with_pages(cast(ApiServices, _services)))
-    _built[0].state.day = Day(services.reader, services.history)
+    state = _built[0].state
+    state.day = Day(services.reader, services.history)
+    vars(state.events).update(vars(EventHub(cast(ChangeFeed, _changes))))  # no stream of an earlier test
     return _built[0]
 
 

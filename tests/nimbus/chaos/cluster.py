@@ -37,7 +37,8 @@ SESSION = timedelta(seconds=3)
 """The shortest timeout that the configuration's checks allow with default margins."""
 FINAL = ("succeeded", "failed", "stopped")
 
-_POLL_S = 0.05
+_POLL_S = 0.1
+"""Not shorter: each look is a request, which takes 5 ms of processor time."""
 _ASK_S = 3.0
 """Time limit of one request; a scheduler that does not answer is skipped."""
 _COMMAND_S = 120.0

@@ -83,6 +83,9 @@ def test_incomplete_scheduler_never_leads_while_a_ready_one_lives(
 
 
 def _trial(chaos: Cluster, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> Trial:
+    for killed in sorted(chaos.silent):
+        chaos.start_scheduler(killed, wait=False)
+    chaos.whole()
     broken, ahead = rng.randint(1, len(chaos.stack.schedulers)), number % 2 == 1
     policy = rng.choice(["strict", "per_pipeline"])
     monkeypatch.setenv(POLICY, policy)
@@ -110,7 +113,7 @@ def _trial(chaos: Cluster, number: int, rng: random.Random, monkeypatch: pytest.
     healed = chaos.leader(above=successor["epoch"])
     assert number_of(healed) == broken
     until("it to be complete", _BOUND_S, lambda: _is_complete(chaos, broken))
-    found = Trial(
+    return Trial(
         number=number,
         broken=f"scheduler-{broken}",
         policy=policy,
@@ -123,10 +126,6 @@ def _trial(chaos: Cluster, number: int, rng: random.Random, monkeypatch: pytest.
         healed_led_s=seconds_after(killed_at, healed["recovered_at"]),
         synced_first=_was_complete_when_named(chaos, broken, middle),
     )
-    for each in (leader, other):
-        chaos.start_scheduler(each, wait=False)
-    chaos.whole()
-    return found
 
 
 @thorough

@@ -27,8 +27,6 @@ from nimbus.domain.commands import Abdicate
 from nimbus.ports import ChangeFeed
 from tests.nimbus.integration.event_client import EventClient, streaming
 
-pytestmark = pytest.mark.own_application
-
 SECONDS_30 = timedelta(seconds=30)
 
 

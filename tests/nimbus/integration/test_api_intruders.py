@@ -427,7 +427,6 @@ def test_strangers_learn_nothing_of_the_cluster_from_a_file_that_is_none(secured
     assert (answer.status_code, answer.text) == (404, "")
 
 
-@pytest.mark.own_application
 def test_streams_are_counted_by_token_and_not_by_address(secured: Secured) -> None:
     with ExitStack() as streams:
         answers = []

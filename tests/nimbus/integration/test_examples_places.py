@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from nimbus.cli.main import cli
 from nimbus.localstack.daemons import StackTuning
 from nimbus.localstack.stack import LocalStack
 from tests.thorough import thorough
@@ -32,16 +31,9 @@ def stack_with(folder: Path, place: str) -> Iterator[LocalStack]:
 
 
 def nimbus(stack: LocalStack, *words: str) -> str:
-    """Run a command."""
-    done = subprocess.run(
-        [sys.executable, "-m", "nimbus.cli.main", *words],
-        env={**os.environ, "NIMBUS_SERVER": stack.addresses.schedulers[0]},
-        text=True,
-        capture_output=True,
-        timeout=1000,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    """Run a command in this process."""
+    done = CliRunner().invoke(cli, words, env={"NIMBUS_SERVER": stack.addresses.schedulers[0]})
+    assert done.exit_code == 0, done.output[-3000:]
     return done.stdout
 
 

@@ -11,7 +11,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+from nimbus.cli.main import cli
 from nimbus.localstack.stack import LocalStack
 
 DEFINITION = """\
@@ -60,29 +62,29 @@ def test_worker_of_a_host_without_java_runs_all_but_spark_and_says_what_is_missi
     )
     config = str(stack.config_file(1))
 
-    def ask(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*NIMBUS, *words],
-            env={**os.environ, "NIMBUS_SERVER": stack.addresses.schedulers[0], **environment},
+    def ask(*words: str) -> Result:
+        return CliRunner().invoke(cli, words, env={"NIMBUS_SERVER": stack.addresses.schedulers[0]})
+
+    try:
+        stack.start()
+        stack.wait_ready(timedelta(seconds=120))
+        eventually(lambda: ask("cluster", "leader").exit_code == 0, within_s=60, what="a scheduler leads")
+        published = ask("pipeline", "publish", str(pipeline), "--activate", "--config", config)
+        assert published.exit_code == 0, published.stderr
+        watched = ask("run", "start", "mixed", "--run-id", "r", "--watch", "--watch-timeout", "100")
+        assert watched.exit_code == 1, watched.stderr
+        tasks = {
+            task["name"]: task for task in json.loads(ask("run", "show", "r", "-o", "json").stdout)["tasks"]
+        }
+        (worker,) = json.loads(ask("cluster", "workers", "-o", "json").stdout)["workers"]
+        doctor = subprocess.run(
+            [*NIMBUS, "doctor", "--config", config, "-o", "json"],
+            env={**os.environ, "NIMBUS_SERVER": stack.addresses.schedulers[0], **without_java},
             capture_output=True,
             text=True,
             timeout=120,
             check=False,
         )
-
-    try:
-        stack.start()
-        stack.wait_ready(timedelta(seconds=120))
-        eventually(lambda: ask("cluster", "leader").returncode == 0, within_s=60, what="a scheduler leads")
-        published = ask("pipeline", "publish", str(pipeline), "--activate", "--config", config)
-        assert published.returncode == 0, published.stderr
-        watched = ask("run", "start", "mixed", "--run-id", "r", "--watch", "--watch-timeout", "100")
-        assert watched.returncode == 1, watched.stderr
-        tasks = {
-            task["name"]: task for task in json.loads(ask("run", "show", "r", "-o", "json").stdout)["tasks"]
-        }
-        (worker,) = json.loads(ask("cluster", "workers", "-o", "json").stdout)["workers"]
-        doctor = ask("doctor", "--config", config, "-o", "json", **without_java)
     finally:
         stack.stop()
 

@@ -26,6 +26,7 @@ from tests.benchmark.blobsync.line_process import LineProcess
 from tests.benchmark.engine.revision import this_checkout
 from tests.nimbus.integration.upgrade_roles import digest_of, failures_of
 from tests.nimbus.outcomes import await_outcome
+from tests.thorough import thorough
 
 Eventually = Callable[..., None]
 
@@ -212,8 +213,9 @@ def fires_of(cluster: Cluster) -> list[datetime]:
     )
 
 
+@pytest.mark.parametrize("returns", [1, pytest.param(3, marks=thorough)])
 def test_cluster_is_upgraded_one_scheduler_at_a_time_and_back_and_the_older_release_is_locked_out(
-    cluster: Cluster, eventually: Eventually
+    cluster: Cluster, eventually: Eventually, returns: int
 ) -> None:
     cluster.worker("w-old", OLD)
     cluster.worker("w-new", NEW)
@@ -226,10 +228,8 @@ def test_cluster_is_upgraded_one_scheduler_at_a_time_and_back_and_the_older_rele
     assert position is not None
     assert position.schedule_position is not None
 
-    for number, (name, schema) in enumerate(
-        [("new-1", NEW), ("old-2", OLD), ("new-2", NEW), ("old-3", OLD), ("new-3", NEW)]
-    ):
-        successor = cluster.scheduler(name, schema)
+    for number, schema in enumerate([*(NEW, OLD) * returns, NEW]):
+        successor = cluster.scheduler(f"next-{number}", schema)
         hand_over(cluster, successor, number, eventually)
         assert cluster.schema() == OLD
 

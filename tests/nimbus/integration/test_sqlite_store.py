@@ -20,6 +20,7 @@ from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.store.board import TreeAttemptBoard
 from nimbus.ports import StoreUnavailableError
 from tests.forked import exit_code_of_child
+from tests.thorough import thorough
 
 Eventually = Callable[..., None]
 LONG = timedelta(seconds=60)
@@ -71,10 +72,11 @@ def calls(session: SqliteSession) -> SqliteCalls:
     return SqliteCalls(session)
 
 
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=thorough)])
 def test_killed_writers_lose_nothing_acknowledged_and_leave_no_half_of_a_transaction(
-    session: SqliteSession, calls: SqliteCalls, eventually: Eventually
+    session: SqliteSession, calls: SqliteCalls, eventually: Eventually, kills: int
 ) -> None:
-    for kill in range(5):
+    for kill in range(kills):
         names = [f"{kill}-{number}" for number in range(2)]
         command = [sys.executable, "-c", WRITER, str(session.file)]
         writers = [subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True) for name in names]

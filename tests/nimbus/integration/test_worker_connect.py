@@ -30,7 +30,7 @@ from nimbus.worker.host import procfs
 from nimbus.worker.host.procfs import ProcessId
 from nimbus.worker.targets import SparkTarget, TargetKind
 from nimbus.worker.worker import Worker
-from tests.nimbus.java_source import needs_javac, numbers_jar
+from tests.nimbus.java_source import HAS_JAVAC, numbers_jar
 from tests.nimbus.worker_bench import Bench, eventually
 from tests.thorough import thorough
 
@@ -192,7 +192,24 @@ def succeeded(bench: Bench, attempt: str) -> End:
     return end
 
 
-def test_tasks_share_one_server_each_with_a_session_of_its_own(stage: Stage) -> None:
+def has_its_jars_alone(stage: Stage) -> None:
+    """The session of a task has the jars of this task alone."""
+    pq: Any = pytest.importorskip("pyarrow.parquet")
+    (stage.bench.release / "jars").mkdir()
+    for told in ("first", "second"):
+        numbers_jar(stage.bench.release / "jars" / f"{told}.jar", told)
+        stage.assign(stage.bench.script("n.sql", NUMBERS), f"run1.{told}.1", jars=(f"jars/{told}.jar",))
+        end = succeeded(stage.bench, f"run1.{told}.1")
+
+        assert end.output is not None
+        rows = pq.read_table(stage.bench.data / end.output / "data").to_pylist()
+        assert rows == [{"id": 0, "told": told}, {"id": 1, "told": told}]
+
+    stage.assign("n.sql", "run1.without.1")
+    assert "example.Numbers" in stage.bench.await_end("run1.without.1", 300).reason
+
+
+def test_tasks_share_one_server_each_with_a_session_and_jars_of_its_own(stage: Stage) -> None:
     pq: Any = pytest.importorskip("pyarrow.parquet")
     bench = stage.bench
     worker = stage.worker()
@@ -212,6 +229,9 @@ def test_tasks_share_one_server_each_with_a_session_of_its_own(stage: Stage) -> 
     assert len({session.url for session in sessions if session is not None}) == 1
     assert "token" not in bench.folder("run1.sum.1").driver_file.read_text()
     assert worker.failure is None
+
+    if HAS_JAVAC:
+        has_its_jars_alone(stage)
 
     # A static property is refused by the server before the task starts.
     stage.assign(bench.script("sum.sql", SUM), spark_conf={"spark.sql.warehouse.dir": "/elsewhere"})
@@ -450,22 +470,3 @@ def test_fork_server_for_connect_stays_while_an_order_is_prepared(stage: Stage) 
     server.may_start.set()
     stage.bench.await_end(deadline_s=300)
     eventually(lambda: worker._connect_forks.pid is None, "the fork server's end")
-
-
-@needs_javac
-def test_session_has_the_jars_of_its_task_alone(stage: Stage) -> None:
-    pq: Any = pytest.importorskip("pyarrow.parquet")
-    stage.worker()
-    (stage.bench.release / "jars").mkdir()
-    for told in ("first", "second"):
-        numbers_jar(stage.bench.release / "jars" / f"{told}.jar", told)
-        stage.assign(stage.bench.script("n.sql", NUMBERS), f"run1.{told}.1", jars=(f"jars/{told}.jar",))
-        end = stage.bench.await_end(f"run1.{told}.1", 300)
-
-        assert end.outcome is Outcome.SUCCEEDED, stage.bench.folder(f"run1.{told}.1").log.read_text()
-        assert end.output is not None
-        rows = pq.read_table(stage.bench.data / end.output / "data").to_pylist()
-        assert rows == [{"id": 0, "told": told}, {"id": 1, "told": told}]
-
-    stage.assign("n.sql", "run1.without.1")
-    assert "example.Numbers" in stage.bench.await_end("run1.without.1", 300).reason

@@ -104,7 +104,7 @@ def store(s3_server: S3Server, s3_bucket: str) -> Iterator[S3ObjectStore]:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, s3_server: S3Server, s3_bucket: str) -> Iterator[Bench]:
+def bench(tmp_path: Path, s3_server: S3Server, s3_bucket: str, shared_forks: None) -> Iterator[Bench]:
     made = Bench(tmp_path)
     made.keep_outputs_in(f"s3://{s3_bucket}/some/data", **access_to(s3_server))
     yield made
@@ -151,6 +151,7 @@ def test_output_goes_from_one_host_to_another(
             worker.close(SHORT)
 
 
+@pytest.mark.usefixtures("shared_forks")
 def test_published_output_in_a_folder_is_verified_by_its_readers(
     tmp_path: Path, isolation: Isolation
 ) -> None:

@@ -22,7 +22,7 @@ SEES_NONE = "import os; assert os.environ['REGION'] == 'of the worker'"
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path, shared_forks: None) -> Iterator[Bench]:
     made = Bench(tmp_path)
     worker = made.worker("w1", settings={"env": {"REGION": "of the worker"}})
     worker.start()

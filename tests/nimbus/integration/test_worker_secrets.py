@@ -29,7 +29,7 @@ subprocess.run(["sh", "-c", 'echo "child $DB_PASSWORD"'], check=True)
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path, shared_forks: None) -> Iterator[Bench]:
     made = Bench(tmp_path)
     yield made
     made.close()

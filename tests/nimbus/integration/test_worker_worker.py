@@ -24,7 +24,7 @@ from nimbus.ports import StoreUnavailableError
 from nimbus.telemetry.worker import WorkerMetrics
 from nimbus.worker.host import procfs
 from nimbus.worker.host.identity import WorkDirInUseError
-from nimbus.worker.launcher import launch
+from nimbus.worker.launcher import ForkLauncher, launch
 from nimbus.worker.worker import Worker
 from tests.nimbus.worker_bench import Bench, RecordingRegistrations, eventually
 
@@ -71,10 +71,16 @@ def _ended(registry: CollectorRegistry) -> dict[str, float]:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path, shared_forks: None) -> Iterator[Bench]:
     made = Bench(tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def own_forks(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each worker of the test has a fork server of its own, which ends with it."""
+    monkeypatch.setattr("nimbus.worker.worker.ForkLauncher", ForkLauncher)
 
 
 @pytest.fixture
@@ -132,6 +138,7 @@ def test_worker_registers_and_runs_what_it_is_ordered(
     assert _value(registry, "nimbus_worker_draining") == 1
 
 
+@pytest.mark.usefixtures("own_forks")
 def test_closed_worker_leaves_its_task_running_and_its_successor_launches_nothing_twice(
     bench: Bench, workers: list[Worker], tmp_path: Path
 ) -> None:
@@ -168,6 +175,7 @@ def test_killed_runner_is_reported_lost_with_its_whole_tree_gone(
     assert bench.processes() == []
 
 
+@pytest.mark.usefixtures("own_forks")
 def test_runner_that_died_while_no_worker_lived_is_reported_lost_at_the_next_start(
     bench: Bench, workers: list[Worker], tmp_path: Path
 ) -> None:
@@ -187,6 +195,7 @@ def test_runner_that_died_while_no_worker_lived_is_reported_lost_at_the_next_sta
     assert _runs(tmp_path) == 1
 
 
+@pytest.mark.usefixtures("own_forks")
 def test_record_that_a_runner_could_not_deliver_is_delivered_by_the_next_worker(
     bench: Bench, workers: list[Worker], tmp_path: Path
 ) -> None:
@@ -211,6 +220,7 @@ def test_record_that_a_runner_could_not_deliver_is_delivered_by_the_next_worker(
     eventually(lambda: bench.folder().is_delivered, "the folder is settled")
 
 
+@pytest.mark.usefixtures("own_forks")
 def test_record_of_an_attempt_that_is_gone_is_not_tried_for_ever(
     bench: Bench, workers: list[Worker], tmp_path: Path
 ) -> None:

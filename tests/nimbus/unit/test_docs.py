@@ -170,8 +170,8 @@ def test_documents_and_deployments_name_the_version_of_this_release() -> None:
     assert ".dev" in nimbus.__version__ or named["README.md"] == {nimbus.__version__}
 
 
-@pytest.mark.parametrize(("name", "text"), reference.pages().items(), ids=lambda one: str(one)[:20])
-def test_reference_is_what_the_declarations_say(name: str, text: str) -> None:
-    written = (reference.FOLDER / name).read_text(encoding="utf-8")
+def test_reference_is_what_the_declarations_say() -> None:
+    for name, text in reference.pages().items():
+        written = (reference.FOLDER / name).read_text(encoding="utf-8")
 
-    assert written == text, "run python -m tests.nimbus.reference"
+        assert written == text, "run python -m tests.nimbus.reference"
