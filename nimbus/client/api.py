@@ -14,7 +14,7 @@ from uuid import uuid4
 import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
 
-from nimbus.client.errors import KINDS, ClientError, ConflictError, ProblemError, UnreachableError
+from nimbus.client.errors import KINDS, ClientError, ProblemError, UnreachableError
 from nimbus.client.servers import credentials
 
 PREFIX = "/api/v1"
@@ -138,23 +138,19 @@ class Api:
             The API's `CommandModel`; its `status` is `pending` without a decision in time.
 
         Raises:
-            ProblemError: refused; ConflictError: by the leader.
+            ProblemError: refused, by a scheduler or by the leader.
             UnreachableError: no scheduler answered. If one has accepted it unseen, it is carried out.
         """
         until = time.monotonic() + (DECISION_PATIENCE_S if decided else 0)
-        answer: dict[str, Any] = self._ask(
-            method,
-            path,
-            params={"wait": _WAIT_S if decided else 0},
-            json=None if body is None else dict(body),
-            headers={"Idempotency-Key": key or uuid4().hex},
-        ).json()
-        while answer["status"] == "pending" and time.monotonic() < until and self.leader() is not None:
-            run_id = answer.get("run_id")
-            answer = self.get(f"/commands/{answer['command_id']}", wait=_WAIT_S) | {"run_id": run_id}
-        if answer["status"] == "refused":
-            raise ConflictError(409, answer["outcome"]["code"], answer["outcome"]["message"])
-        return answer
+        request: dict[str, Any] = {
+            "params": {"wait": _WAIT_S if decided else 0},
+            "json": None if body is None else dict(body),
+            "headers": {"Idempotency-Key": key or uuid4().hex},
+        }
+        while True:  # with the same key, so that a late refusal is the same answer as one in time
+            answer: dict[str, Any] = self._ask(method, path, **request).json()
+            if answer["status"] != "pending" or time.monotonic() >= until or self.leader() is None:
+                return answer
 
     def leader(self) -> dict[str, Any] | None:
         """Return the confirmed leader; None if there is none."""

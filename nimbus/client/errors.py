@@ -58,7 +58,7 @@ class ProblemError(ClientError):
     """A scheduler or the leader refused a request. Its message says why, and what to do.
 
     Args:
-        status: HTTP status; 409 for a refusal of the leader.
+        status: HTTP status.
         code: Stable, such as `unknown_pipeline`: see docs/api.md.
         detail: For people.
         errors: The places of bad input, as of the API: `{place, message, pointer?}`.

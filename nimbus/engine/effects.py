@@ -146,6 +146,9 @@ class Effects:
                 self._submit(self._archive, self._store_for_command, effect)
             case d.PrepareRelease(release):
                 self._submit(self._prepare, self._bring, release)
+            case d.BuildRun(draft=draft) if draft.may_exist:
+                first = partial(self._earlier.check_none, draft.id)
+                self._submit(self._probe_pool, partial(self._make_after, first), effect)
             case d.BuildRun():
                 self._submit(self._build, self._make, effect)
             case d.RenderTask():
@@ -304,7 +307,9 @@ class Effects:
             if effect.parent is None and draft.selection is None:  # an active release: the sync fetches it
                 self._enqueue(e.BuildingFailed(effect.key, draft, exc))
             else:
-                self._submit(self._prepare, self._fetch, effect)
+                # That of a child run or of a rerun, which may differ from the active one.
+                first = partial(self._preparer.prepare, ReleaseOf(draft.pipeline, draft.release))
+                self._submit(self._prepare, partial(self._make_after, first), effect)
             return
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
             self._enqueue(e.BuildingFailed(effect.key, draft, exc))
@@ -313,8 +318,6 @@ class Effects:
 
     def _built(self, effect: d.BuildRun) -> Run:
         draft = effect.draft
-        if draft.may_exist:
-            self._earlier.check_none(draft.id)
         spec = self._definitions.definition(ReleaseOf(draft.pipeline, draft.release))
         if effect.parent is not None and draft.parent is not None:
             reads = effect.parent.tasks[draft.parent.task].spec.reads
@@ -326,15 +329,14 @@ class Effects:
         self._prepare_run(run)
         return run
 
-    def _fetch(self, effect: d.BuildRun) -> None:
-        """Fetch the release of a child run or of a rerun, which may differ from the active one."""
-        draft = effect.draft
+    def _make_after(self, first: Callable[[], object], effect: d.BuildRun) -> None:
+        """Build a run after a call that waits for storage, for which the thread of builds must not wait."""
         try:
-            self._preparer.prepare(ReleaseOf(draft.pipeline, draft.release))
+            first()
         except RefusedError as exc:
-            self._enqueue(e.RunBuilt(effect.key, Built(draft, d.Refusal(exc.code, str(exc)))))
+            self._enqueue(e.RunBuilt(effect.key, Built(effect.draft, d.Refusal(exc.code, str(exc)))))
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
-            self._enqueue(e.BuildingFailed(effect.key, draft, exc))
+            self._enqueue(e.BuildingFailed(effect.key, effect.draft, exc))
         else:
             self._submit(self._build, self._make, effect)
 

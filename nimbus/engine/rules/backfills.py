@@ -116,7 +116,7 @@ def _create(
     try:
         run = built(state, Key("backfill", backfill.id), draft)
     except RefusedError as exc:
-        return _refused(moved, backfill, date, str(exc))
+        return _refused(moved, backfill, date, exc)
     if not isinstance(run, Run):
         return run
     run = queued_if_full(state, run)
@@ -128,13 +128,16 @@ def _create(
     )
 
 
-def _refused(moved: Backfill, before: Backfill, date: datetime, why: str) -> Decision:
+def _refused(moved: Backfill, before: Backfill, date: datetime, exc: RefusedError) -> Decision:
     """Handle a date whose run cannot be built as if its run had failed."""
+    counted = replace(
+        moved, position=date, started=moved.started + 1, failed=moved.failed + 1, refused=moved.refused + 1
+    )
+    why = f"no run for {date:%Y-%m-%d %H:%M}Z"
     if before.request.on_failure is OnFailure.PAUSE:
-        return _put("backfill_refused", moved.paused(f"no run for {date:%Y-%m-%d %H:%M}Z: {why}"), before)
-    counted = replace(moved, position=date, started=moved.started + 1, failed=moved.failed + 1)
-    told = replace(counted, refused=moved.refused + 1, reason=f"no run for {date:%Y-%m-%d %H:%M}Z")
-    return _put("backfill_refused", told, before)
+        after = counted if exc.code == "run_exists" else moved  # any other reason may be gone when it resumes
+        return _put("backfill_refused", after.paused(f"{why}: {exc}"), before)
+    return _put("backfill_refused", replace(counted, reason=why), before)
 
 
 def _finish(state: State, record: PipelineRecord, backfill: Backfill, now: datetime) -> Decision:

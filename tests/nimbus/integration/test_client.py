@@ -19,6 +19,7 @@ from nimbus.client import (
     BusyError,
     Client,
     ConflictError,
+    DeniedError,
     NotFoundError,
     ProblemError,
     UnreachableError,
@@ -88,6 +89,37 @@ def test_refusals_are_errors_with_code_and_places(world: Any, api_url: str) -> N
     assert (unknown.value.code, unknown.value.status) == ("unknown_pipeline", 404)
     assert (invalid.value.code, invalid.value.errors[0]["place"]) == ("invalid_request", "body.run_id")
     assert (refused.value.code, refused.value.status) == ("quarantined", 409)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "status"),
+    [
+        ("quarantined", ConflictError, 409),
+        ("unknown_pool", NotFoundError, 404),
+        ("role_too_low", DeniedError, 403),
+        ("changed", ConflictError, 412),
+    ],
+)
+def test_late_refusal_is_the_same_error_as_one_in_time(
+    world: Any,
+    api_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    code: str,
+    kind: type[ProblemError],
+    status: int,
+) -> None:
+    def decided_now(client: Client) -> object:
+        world.decide()
+        return leader(client)
+
+    leader, world.deciding, world.refuse = Client.leader, False, (code, "told late")
+    monkeypatch.setattr(Client, "leader", decided_now)
+    monkeypatch.setattr("nimbus.client.api._WAIT_S", 0)
+
+    with Client(api_url) as client, pytest.raises(kind, match="told late") as refused:
+        client.start("sums")
+
+    assert (type(refused.value), refused.value.code, refused.value.status) == (kind, code, status)
 
 
 def test_run_that_is_not_over_in_time_goes_on(world: Any, api_url: str) -> None:

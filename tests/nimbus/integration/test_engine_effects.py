@@ -725,6 +725,20 @@ def test_scheduled_run_that_may_exist_is_refused_if_it_does(bench: Bench, eventu
     assert built_by(bench) == Refusal("run_exists", f"run {DRAFT.id} exists already")
 
 
+def test_slow_history_holds_up_no_run_that_cannot_exist(
+    bench: Bench, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+    monkeypatch.setattr(EarlierRuns, "check_none", lambda *_: gate.wait(20))
+    bench.effects.start(BuildRun(Key("backfill", "b"), replace(DRAFT, may_exist=True)))
+    bench.effects.start(BuildRun(Key("pipeline", "p"), DRAFT))
+
+    eventually(lambda: bool(bench.told))
+    assert [event.key.kind for event in bench.told if isinstance(event, RunBuilt)] == ["pipeline"]
+    gate.set()
+    eventually(lambda: len(bench.told) == 2)
+
+
 def test_run_exists_if_history_has_it_or_its_purge() -> None:
     history, (known, purged) = History(), (finished("p-1"), finished("p-2"))
     runs = EarlierRuns(lambda _: None, lambda _: {}, history)

@@ -448,6 +448,12 @@ def test_history_is_asked_for_the_runs_of_an_earlier_backfill_of_the_same_id(
     assert backfill(bench).state is BackfillState.PAUSED
     assert "run b1-20260102t060000z exists already" in backfill(bench).reason
 
+    ask(bench, ControlBackfill(backfill=ID, to=BackfillState.ACTIVE))
+    end_one(bench)
+    assert [run.id for run in runs(bench)] == [f"{ID}-20260101t060000z", f"{ID}-20260103t060000z"]
+    over = backfill(bench)
+    assert (over.state, over.succeeded, over.failed) == (BackfillState.FINISHED, 2, 1)
+
 
 def test_dates_whose_runs_cannot_be_made_count_as_failed_if_the_backfill_is_to_continue() -> None:
     bench = led(replace(SPEC, parameters={"x": ParameterSpec(type="string", required=True)}))
