@@ -33,6 +33,7 @@ _BY_CODE = {
     "gc_refused": Exit.REFUSED,
     "bucket_access_denied": Exit.DENIED,
     "bucket_missing": Exit.USAGE,
+    "bucket_refused": Exit.REFUSED,
     "bucket_unavailable": Exit.UNREACHABLE,
     "invalid_key": Exit.USAGE,
     "invalid_name": Exit.USAGE,
