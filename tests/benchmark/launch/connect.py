@@ -39,7 +39,8 @@ class _Line:
             env={},
             java_home=lambda: java_home,
         )
-        settings = {"connect": LocalServer(server), "java_home": lambda: java_home}
+        # Without kept JVMs, or only the first classic task starts its own Spark.
+        settings = {"connect": LocalServer(server), "java_home": lambda: java_home, "idle_jvms": 0}
         self._worker = self._bench.worker("w1", settings=settings)
         self._worker.start()
         self._count = 0
