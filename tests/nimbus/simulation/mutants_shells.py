@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from nimbus.attempt.model import ClaimHolder
+from nimbus.domain.attempts.slots import Claim
 from nimbus.worker import settlement
 from nimbus.worker.application import submitted
 from nimbus.worker.application.manager import DriverState
@@ -49,11 +51,10 @@ def record_only_in_memory() -> Iterator[None]:
         yield
 
 
-def _same_worker(standing: Any, ours: Any) -> Any:
-    holder = shell.m.Holder
+def _same_worker(standing: Claim | None, ours: Claim) -> ClaimHolder:
     if standing is None:
-        return holder.NONE
-    return holder.OURS if standing.worker == ours.worker else holder.OTHER
+        return ClaimHolder.NONE
+    return ClaimHolder.OURS if standing.worker == ours.worker else ClaimHolder.OTHER
 
 
 @mutant
