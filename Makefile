@@ -40,7 +40,7 @@ generated: setup ## Write the generated files that are committed: docs/reference
 	$(PY) -m tests.nimbus.stored_records
 
 test: examples ## Run all tests, or those of PACKAGE (nimbus, leader, blobsync), five files at a time; NIMBUS_TEST_JOBS=0: one after the other; AGAIN=1: failed ones once more, alone
-	export NIMBUS_LAW_TIMES=$${NIMBUS_LAW_TIMES:-0.2}; \
+	export NIMBUS_LAW_TIMES=$${NIMBUS_LAW_TIMES:-0.5}; \
 	$(PYTEST) $(SIDE_BY_SIDE) --junit-xml=build/tests.xml tests/$(PACKAGE) \
 	$(if $(AGAIN),|| { [ $$? = 1 ] && ! grep -q 'crashed while running' build/tests.xml && echo "What failed runs once more by itself." && $(PYTEST) --last-failed --last-failed-no-failures none tests/$(PACKAGE); })
 

@@ -1,6 +1,6 @@
 """Settings of Hypothesis: no test fails because the machine is busy.
 
-Laws without their own number of examples are tested with 10, and in `make simulate` with 500.
+Laws without their own number of examples are tested with 25 in `make test`, and with 500 in `make simulate`.
 """
 
 from __future__ import annotations

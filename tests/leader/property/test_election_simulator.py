@@ -12,7 +12,7 @@ from tests.leader.election.simulator import Simulator
 from tests.leader.election.world import Settings
 from tests.thorough import examples
 
-_SEEDS = range(40)
+_SEEDS = range(100)
 
 
 @pytest.fixture(scope="module")

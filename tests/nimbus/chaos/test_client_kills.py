@@ -1,6 +1,6 @@
 """Starts by the client for Python while leaders are killed (SIGKILL): each run is created once.
 
-On a real ZooKeeper, with two schedulers. The client is given one address: that of the first victim.
+On a real ZooKeeper, with three schedulers. The client is given one address: that of the first victim.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def test_each_start_of_the_client_is_one_run_though_leaders_are_killed(
     folder = tmp_path / "asked"
     folder.mkdir()
     (folder / "pipeline.yaml").write_text(DEFINITION)
-    with cluster(tmp_path / "stack", schedulers=2) as chaos:
+    with cluster(tmp_path / "stack") as chaos:
         chaos.publish(folder)
         leader = chaos.leader()
         began = time.monotonic()

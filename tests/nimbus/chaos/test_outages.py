@@ -50,7 +50,7 @@ class Outage:
 def test_outages_of_s3_and_zookeeper_kill_no_task_and_the_runs_end_by_themselves(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with cluster(tmp_path / "stack", schedulers=2, workers=1, session=UNHURRIED) as chaos:
+    with cluster(tmp_path / "stack", workers=2, session=UNHURRIED) as chaos:
         _s3_is_away_and_the_leader_keeps_leading(chaos, capsys)
         _zookeeper_is_away_and_a_leader_follows(chaos, capsys)
 

@@ -156,6 +156,7 @@ class _CodedError(Exception):
         (NimbusError("x"), 70),
         (_CodedError("zookeeper_unreachable"), 6),
         (_CodedError("bucket_access_denied"), 7),
+        (_CodedError("bucket_refused"), 4),
         (_CodedError("unmatched_pattern"), 2),
         (_CodedError("java_missing"), 2),
         (_CodedError("something_new"), 70),

@@ -72,7 +72,7 @@ def calls(session: SqliteSession) -> SqliteCalls:
     return SqliteCalls(session)
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=thorough)])
+@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=thorough)])
 def test_killed_writers_lose_nothing_acknowledged_and_leave_no_half_of_a_transaction(
     session: SqliteSession, calls: SqliteCalls, eventually: Eventually, kills: int
 ) -> None:
